@@ -1,4 +1,4 @@
-"""What quantization costs a model, layer by layer: metrics, sensitivity sweeps, searches, the cost of layers."""
+"""Analysis of quantization by layer: metrics, sensitivity sweeps, placement searches, the cost of layers."""
 
 from __future__ import annotations
 

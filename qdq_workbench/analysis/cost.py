@@ -1,7 +1,7 @@
-"""What each layer of a model costs: multiply-accumulate operations, bytes of weights, bytes of its outputs.
+"""The cost of each layer of a model: multiply-accumulate operations, bytes of weights, bytes of its outputs.
 
-Counted from the graph alone, for one sample. The operations are those of `graph.macs`, and what is computed in float
-is what `explain` says of the plan's target, so that costs, explanations and searches agree.
+Counted from the graph alone, for one sample. Operations are counted by `graph.macs`; the rules of `explain` for the
+plan's target decide which calls are computed in float, so that costs, explanations and searches agree.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _ONE_BYTE = ("bool", "int8", "uint8")
 
 @dataclasses.dataclass(frozen=True)
 class LayerCost:
-    """What one layer costs for one sample.
+    """The cost of one layer for one sample.
 
     Args:
         layer: Path of the layer.
         macs: Multiply-accumulate operations, over all its calls.
-        float_macs: Those of the calls that `explain` calls float, for the plan's target; all of a graph.
-        parameters: How many numbers its weights hold.
-        weight_bytes: Bytes of its weights: those of the plan's integers where they are quantized.
-        activation_bytes: Bytes of its outputs: one per element and byte of the grid where they are quantized.
+        float_macs: Those of the calls that `explain` reports as float for the plan's target; all of a graph.
+        parameters: Number of elements of its weights.
+        weight_bytes: Bytes of its weights; quantized ones count with the plan's number of bits per element.
+        activation_bytes: Bytes of its outputs; quantized ones count one byte per element up to 8 bits, else two.
     """
 
     layer: str
@@ -41,7 +41,7 @@ class LayerCost:
 
 
 def layer_costs(plan_or_graph: PlacementPlan | ModelGraph) -> dict[str, LayerCost]:
-    """Count what every layer costs for one sample.
+    """Count the cost of every layer for one sample.
 
     Args:
         plan_or_graph: A plan, or a graph, which counts as all float.

@@ -1,4 +1,4 @@
-"""What the values of a sweep depend on, as one hash: a checkpoint with another one is of another sweep."""
+"""The hash of everything that a sweep's values depend on; a checkpoint with another hash belongs to another sweep."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from qdq_workbench.placement.plan import PlacementPlan
 def fingerprint(
     model: keras.Model, plan: PlacementPlan, samples: Samples, settings: dict[str, Any], function: Any = None
 ) -> str:
-    """Return a hash of everything that the values of a sweep depend on, the same in every process.
+    """Return a hash of everything that the values of a sweep depend on, equal in every process.
 
     Args:
         model: The model as the user gave it.
         plan: Its plan.
         samples: The data.
         settings: JSON-compatible settings.
-        function: What measures, if it is not among the settings.
+        function: The `Metric` or the function that measures; None for none.
     """
     digest = hashlib.sha256(samples.digest().encode())
     placements = [dataclasses.asdict(placement) for placement in plan.placements]
@@ -44,14 +44,14 @@ def fingerprint(
 
 
 def _computation(bound: BoundGraph) -> str:
-    """Return a hash of what a graph computes: of each tensor, how it is made of others; names do not count."""
+    """Return a hash of a graph's computation: how each tensor is computed from others; names do not count."""
     known: dict[str, str] = {}
     for position, name in enumerate(bound.input_tensors):
         tensor = bound.graph.tensors[name]
         known[name] = identity_of(["input", position, list(tensor.shape), tensor.dtype])
     operations: dict[int, Any] = {}
     for call in bound.calls:
-        if id(call.operation) not in operations:  # the graph keeps its operations, and with them their identities
+        if id(call.operation) not in operations:  # ids are unique because the graph keeps its operations alive
             operations[id(call.operation)] = _operation(call)
         made = identity_of([operations[id(call.operation)], _with_hashes((call.args, call.kwargs), known)])
         known.update({name: f"{made}:{index}" for index, name in enumerate(call.node.outputs)})
@@ -59,7 +59,7 @@ def _computation(bound: BoundGraph) -> str:
 
 
 def _operation(call: Call) -> str:
-    """Return a hash of a layer or operation, of what a configuration tells by name alone too: functions and classes."""
+    """Return a hash of a layer or operation, with the functions and classes that its configuration only names."""
     operation: Any = call.operation
     layers = [operation, *(inner_layers(operation) if isinstance(operation, keras.layers.Layer) else ())]
     return identity_of([[type(layer), config_of(layer), _functions(layer)] for layer in layers])

@@ -1,8 +1,8 @@
 """Hashes of functions, objects and models by what they compute, equal in every process.
 
-A function is its bytecode, its constants, its defaults, and the values, functions and classes that it refers to,
-closures and globals alike; one of an installed package is its name. What a function or a method changes while it runs,
-such as a counter or a list of results, does not count, or nothing could be compared with a later run.
+A function is hashed by its bytecode, constants, defaults, and the values, functions and classes that it refers to in
+closures and globals; one of an installed package by its name. Variables that a function or a method changes while it
+runs, such as a counter or a list of results, do not count, so that the hash is the same in a later run.
 """
 
 from __future__ import annotations
@@ -43,9 +43,6 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
 def identity_of(value: Any) -> str:
     """Return a hash of any value, functions and objects of the user's own included.
 
-    Args:
-        value: The value.
-
     Example:
         >>> def scaled(factor):
         ...     return lambda x: factor * x
@@ -58,12 +55,13 @@ def identity_of(value: Any) -> str:
 class _Walk:
     """Describes one value as JSON-compatible lists.
 
-    A function, class or object that comes again is named by when it came first; so is a collection inside itself.
+    A function, class or object that occurs again is described by the position of its first occurrence; so is a
+    collection inside itself.
     """
 
     def __init__(self) -> None:
         self._path: list[Any] = []
-        self._seen: dict[int, tuple[int, Any]] = {}  # by identity; with the object, which keeps the identity its own
+        self._seen: dict[int, tuple[int, Any]] = {}  # by id; the object is kept so that its id is not reused
 
     def described(self, value: Any) -> Any:
         if isinstance(value, enum.Enum):
@@ -133,7 +131,7 @@ class _Walk:
         return ["function", _code(code), *rest, self._referred(code, _globals(function))]
 
     def _referred(self, code: types.CodeType, values: Iterable[tuple[str, Any]]) -> Any:
-        """Describe what a function refers to; collections that it fills count by their names alone."""
+        """Describe the values that a function refers to; collections that it fills count by their names alone."""
         kept = [(name, value) for name, value in values if name not in _names(code, _VARIABLES)]
         filled = (list, dict, set) if _fills(code) else ()
         return [[name] if isinstance(value, filled) else [name, self.described(value)] for name, value in kept]
@@ -162,14 +160,14 @@ class _Walk:
 
 
 def config_of(operation: Any) -> Any:
-    """Return what a layer's configuration says about what it computes: no names, no starting values, no training.
+    """Return the part of a layer's configuration that affects its computation: no names, initializers or training.
 
     Args:
         operation: A Keras object with a `get_config`.
     """
     try:
         config = {key: value for key, value in operation.get_config().items() if key != "name"}
-    except Exception:  # noqa: BLE001 - of a class of the user's own anything may come
+    except Exception:  # noqa: BLE001 - a user's class may raise anything
         return _plain_attributes(operation)
     function = getattr(operation, "function", None)
     if isinstance(operation, keras.layers.Lambda):  # its configuration holds bytes that differ between processes
@@ -178,7 +176,7 @@ def config_of(operation: Any) -> Any:
 
 
 def _plain_attributes(value: Any) -> dict[str, Any]:
-    """Return the attributes that hold numbers and texts: not every configuration tells all of them."""
+    """Return the JSON-compatible attributes, since not every configuration holds all of them."""
     found = {}
     for key, item in _attributes(value):
         with contextlib.suppress(TypeError, ValueError):
@@ -235,7 +233,7 @@ def _names(code: types.CodeType, operations: tuple[str, ...]) -> frozenset[str]:
 
 @functools.lru_cache(maxsize=1024)
 def _fills(code: types.CodeType) -> bool:
-    """Return whether code changes what lists and dictionaries hold."""
+    """Return whether code changes the contents of lists, dictionaries or sets."""
     parts = list(_codes(code))
     return any(_FILLS & set(part.co_names) for part in parts) or any(
         step.opname in _FILLING for part in parts for step in dis.get_instructions(part)
@@ -253,7 +251,7 @@ def _defaults(function: types.FunctionType) -> tuple[Any, Any]:
 
 
 def _globals(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield what a function refers to in its module, but for other modules."""
+    """Yield the globals that a function refers to, without modules."""
     for name in sorted(_names(function.__code__, ("LOAD_GLOBAL", "LOAD_NAME"))):
         value = function.__globals__.get(name)
         if value is not None and not isinstance(value, types.ModuleType):
@@ -261,7 +259,7 @@ def _globals(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _changed_attributes(cls: type) -> set[str]:
-    """Return the attributes that the methods of a class assign to, but for its constructor."""
+    """Return the attributes that the methods of a class other than its constructor assign to."""
     methods = (
         (name, method)
         for base in cls.__mro__
@@ -278,7 +276,7 @@ def _attributes(value: Any) -> Iterable[tuple[str, Any]]:
 
 
 def _is_content(key: str, value: Any) -> bool:
-    """Return whether an entry of a class's namespace is of its author's writing and no data that it collects."""
+    """Return whether an entry of a class's namespace is written by its author and is not a collection of data."""
     written = not (key.startswith("__") and key.endswith("__")) or isinstance(value, types.FunctionType)
     return written and not isinstance(value, (list, dict, set)) and not key.startswith("_abc_")
 

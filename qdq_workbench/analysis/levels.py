@@ -25,13 +25,7 @@ _PAIRS = re.compile(r"(?:inputs (?P<inputs>\d+(?:, \d+)*)|no inputs)? ?(?P<outpu
 
 
 def ladder_of(plan: PlacementPlan, layer: str, bits: Sequence[int]) -> list[Level]:
-    """Return the levels that a layer can take, the cheapest first.
-
-    Args:
-        plan: The plan.
-        layer: Path of a layer that it quantizes.
-        bits: The numbers of bits to raise to.
-    """
+    """Return the levels that a layer of the plan can take with these numbers of bits, the cheapest first."""
     own = [placement.quantizer.num_bits for placement in plan.placements if placement.layer == layer]
     can_raise = all(_can_raise(plan.decisions.get(call.name)) for call in plan.graph.calls(layer))
     raised = [number for number in sorted(set(bits)) if own and min(own) < number] if can_raise else []
@@ -39,23 +33,18 @@ def ladder_of(plan: PlacementPlan, layer: str, bits: Sequence[int]) -> list[Leve
 
 
 def pairs_level(inputs: Sequence[int] | None, *, output: bool) -> str:
-    """Return the level of a layer with pairs in some places.
+    """Return the level of a layer that has pairs at these places.
 
     Args:
-        inputs: Which inputs have one; None for those that the plan says.
-        output: Whether its output has one.
+        inputs: The inputs that have a pair; None for those of the plan.
+        output: Whether its output has a pair.
     """
     which = "" if inputs is None else f"inputs {', '.join(map(str, inputs))} " if inputs else "no inputs "
     return f"{which}{'with' if output else 'without'} output"
 
 
 def raise_layers(plan: PlacementPlan, levels: Mapping[str, Level]) -> PlacementPlan:
-    """Return the plan with some layers at other levels.
-
-    Args:
-        plan: The plan.
-        levels: Levels by layer; layers that are not named stay as they are.
-    """
+    """Return the plan with some layers at other levels."""
     decisions = dict(plan.decisions)
     for layer, level in levels.items():
         for call in plan.graph.calls(layer):
@@ -65,13 +54,7 @@ def raise_layers(plan: PlacementPlan, levels: Mapping[str, Level]) -> PlacementP
 
 
 def add_levels(spec: QuantizationSpec | None, plan: PlacementPlan, levels: Mapping[str, Level]) -> QuantizationSpec:
-    """Return a specification that says the same: a copy of `spec` with an entry per raised layer.
-
-    Args:
-        spec: What the plan was made with, if anything.
-        plan: The plan.
-        levels: Levels by layer.
-    """
+    """Return a copy of `spec`, with which `plan` was made, extended by an entry per layer with a level."""
     result = QuantizationSpec() if spec is None else spec.copy()
     for layer, level in levels.items():
         if level == FLOAT:
@@ -82,13 +65,7 @@ def add_levels(spec: QuantizationSpec | None, plan: PlacementPlan, levels: Mappi
 
 
 def add_decision(spec: QuantizationSpec, layer: str, decision: Decision) -> None:
-    """Add the entry that leads to a decision.
-
-    Args:
-        spec: A specification, which is changed.
-        layer: Path of the layer.
-        decision: What is decided about it.
-    """
+    """Add the entry of a layer that leads to a decision to a specification."""
     settings = decision.settings or {}
     weights = settings.get("weights", {})
     spec.add(
@@ -106,7 +83,7 @@ def add_decision(spec: QuantizationSpec, layer: str, decision: Decision) -> None
 
 
 def _can_raise(decision: Decision | None) -> bool:
-    """Whether a layer's own settings are those of a `LayerQuantizeConfig`, which more bits can be written into."""
+    """Return whether a layer's settings are those of a `LayerQuantizeConfig`, in which bits can be replaced."""
     if decision is None or decision.settings is None:
         return False
     return set(decision.settings) <= {"weights", "activation", "output"} and set(
@@ -132,7 +109,7 @@ def _raised(decision: Decision, level: Level) -> Decision:
 
 
 def _with_pairs(decision: Decision, level: str, replaced: tuple[str, ...]) -> Decision:
-    """Return the decision with pairs where a level says."""
+    """Return the decision with the pairs of a level."""
     found = _PAIRS.fullmatch(level)
     if found is None:
         raise SpecError(

@@ -1,4 +1,4 @@
-"""How far the outputs of a quantized model are from the float model's: each metric with its unit and direction.
+"""Metrics of the difference between the outputs of a quantized model and of its float model, with unit and direction.
 
 With the float outputs r and the quantized outputs q, over all samples of the data:
 
@@ -8,8 +8,8 @@ With the float outputs r and the quantized outputs q, over all samples of the da
     cosine   = mean over samples of  r.q / (|r| |q|)                    +1 = same direction, higher is better
     accuracy = share of predictions that equal the labels               0 to 1, higher is better; needs labels
 
-p are the outputs themselves where every row of the float outputs is a probability distribution, else their softmax.
-A model with several outputs counts as its worst output does.
+p are the outputs themselves if every row of the float outputs is a probability distribution, else their softmax.
+The metric of a model with several outputs is that of its worst output.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ class Metric:
     """A measure of a quantized model's outputs against the float model's.
 
     Args:
-        name: How reports call it.
+        name: Its name in reports.
         unit: Its unit, such as "dB"; empty for a pure number.
         function: `function(reference, outputs, labels)` of the float outputs, the quantized outputs (arrays, sample
             first) and the labels or None.
-        higher_is_better: Its direction.
-        needs_labels: Whether it cannot do without labels.
-        joint: Whether `function` takes the lists of all outputs of a model with several, rather than one at a time.
-        source: Where the definition is from.
+        higher_is_better: Whether a higher value is better.
+        needs_labels: Whether it needs labels.
+        joint: Whether `function` takes the lists of all outputs of a model with several outputs, instead of one output
+            per call.
+        source: The source of the definition.
 
     Example:
         >>> largest = Metric("largest error", "", lambda r, q, _: abs(r - q).max(), higher_is_better=False)
@@ -66,11 +67,11 @@ class Metric:
         Args:
             reference: The float model's outputs, one array per output.
             outputs: The quantized model's outputs.
-            labels: One array per output, where the data have labels.
+            labels: One array per output; None for data without labels.
 
         Raises:
-            DataError: If the metric needs labels and there are none, or they do not fit the outputs, or its function
-                returns no number.
+            DataError: If the metric needs labels and there are none, the labels do not fit the outputs, or its
+                function does not return a number.
         """
         if self.needs_labels and labels is None:
             raise DataError(
@@ -173,8 +174,8 @@ def accuracy(reference: Array, outputs: Array, labels: Any = None) -> float:
     """Return the share of predictions that equal the labels: top-1, from 0 to 1; higher is better.
 
     Args:
-        reference: Float outputs; one score per sample is a binary prediction, whose threshold is 0.5 for
-            probabilities and 0 for logits.
+        reference: Float outputs. One score per sample is a binary prediction: its threshold is 0.5 if all float
+            outputs are from 0 to 1, else 0.
         outputs: Quantized outputs, classes last.
         labels: Class numbers, or one-hot rows.
 
@@ -228,8 +229,8 @@ def get_metric(metric: Any) -> Metric:
 
     Args:
         metric: "sqnr", "mse", "kl", "cosine", "accuracy", a `Metric`, or a function of the float outputs and the
-            quantized outputs, and of the labels if it takes three arguments. A function's values count as better the
-            higher they are, unless it has an attribute `higher_is_better` that says otherwise.
+            quantized outputs, and of the labels if it takes three arguments. Higher values of a function are better,
+            unless it has an attribute `higher_is_better` that is False.
 
     Raises:
         DataError: If there is no such metric.
@@ -261,11 +262,11 @@ def get_metric(metric: Any) -> Metric:
 
 
 def number(value: Any, source: str) -> float:
-    """Return what a user's function returned as one number.
+    """Return the result of a user's function as a float.
 
     Args:
-        value: What it returned.
-        source: What it is, for the message, such as "The metric 'mine'".
+        value: The result.
+        source: The name of the function in the message, such as "The metric 'mine'".
 
     Raises:
         DataError: If it is not one number.
@@ -287,7 +288,7 @@ def number(value: Any, source: str) -> float:
 
 
 def _positional_count(function: Callable[..., Any]) -> int:
-    """Return how many positional arguments a function needs, or may take where it takes any number."""
+    """Return the number of required positional arguments of a function; 2 if it has no readable signature."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     try:
         parameters = inspect.signature(function).parameters.values()

@@ -1,4 +1,4 @@
-"""Equal places of a network: layers that a search may decide about together."""
+"""Equal layers of repeated blocks, which a search may decide about together."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from qdq_workbench.placement.plan import PlacementPlan
 
 
 def group_equal(plan: PlacementPlan, layers: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return the layers that are equal, by the first of each group.
+    """Return the groups of equal layers, by the first layer of each group.
 
-    Two are equal where class, settings, shapes of weights, inputs and outputs, what the plan decides about them, and
-    the classes of the layers before and behind them are: the same place of a repeated block.
+    Layers are equal if their classes, settings, shapes of weights, inputs and outputs, the plan's decisions about
+    them, and the classes of their producers and readers are equal, as at the same place of repeated blocks.
 
     Args:
         plan: The plan.
-        layers: Paths of layers, in the order that decides which is the first.
+        layers: Paths of layers; their order decides which layer of a group is the first.
     """
     groups: dict[str, list[str]] = {}
     for layer in layers:

@@ -1,4 +1,4 @@
-"""Which pairs a layer may have besides those of the plan: operands, the skip branch alone, its output or none."""
+"""Other places for the pairs of a layer than the plan's: all operands, one operand, the output, or none."""
 
 from __future__ import annotations
 
@@ -13,26 +13,16 @@ from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import is_activation
 from qdq_workbench.placement.plan import PlacementPlan
 
-_MOST_SINGLE = 4  # of a merge of more tensors all inputs are quantized, or none
+_MOST_SINGLE = 4  # a merge of more tensors has pairs on all of its inputs or on none
 
 
 def can_move_pairs(plan: PlacementPlan, layer: str) -> bool:
-    """Return whether a search may put the pairs of a layer elsewhere: it merges, pools or activates.
-
-    Args:
-        plan: The plan.
-        layer: Path of the layer.
-    """
+    """Return whether a search may move the pairs of a layer: all its calls merge, pool or activate."""
     return all(_is_movable(call) and call.name in plan.decisions for call in plan.graph.calls(layer))
 
 
 def pair_levels(plan: PlacementPlan, members: Sequence[str]) -> list[Level]:
-    """Return the levels of equal layers at which pairs are in other places than in the plan, each place once.
-
-    Args:
-        plan: The plan.
-        members: Paths of equal layers.
-    """
+    """Return the levels that move the pairs of equal layers, without levels that lead to the same pairs."""
     decision = plan.decisions[plan.graph.calls(members[0])[0].name]
     seen = {pairs_of(plan)}
     found: list[Level] = []
@@ -45,11 +35,7 @@ def pair_levels(plan: PlacementPlan, members: Sequence[str]) -> list[Level]:
 
 
 def pairs_of(plan: PlacementPlan) -> frozenset[Any]:
-    """Return what every reading, output and weight of a plan's model is quantized with: equal for equal files.
-
-    Args:
-        plan: The plan.
-    """
+    """Return the pair of every operand, model output and weight of a plan: equal sets mean equal files."""
     found: set[Any] = {(p.layer, p.weight, p.pair_key) for p in plan.placements if p.site == "weight"}
     owners = plan.range_owners
     for node in plan.graph.nodes:
@@ -65,7 +51,7 @@ def pairs_of(plan: PlacementPlan) -> frozenset[Any]:
 
 
 def by_traffic(plan: PlacementPlan, groups: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the first layers of groups, those first whose calls read and write most.
+    """Return the first layers of groups, sorted by the number of values that a group reads and writes, largest first.
 
     Args:
         plan: The plan.
@@ -85,7 +71,7 @@ def _is_movable(node: Node) -> bool:
 
 
 def _levels(plan: PlacementPlan, layer: str, own: tuple[int, ...], *, output: bool) -> list[Level]:
-    """Return every level of pairs, that of the plan left out; fewer pairs come first."""
+    """Return every level of pairs but the plan's own; fewer pairs come first."""
     count = min(len(call.inputs) for call in plan.graph.calls(layer))
     everything = tuple(range(count))
     some = [(index,) for index in everything] if 1 < count <= _MOST_SINGLE else []

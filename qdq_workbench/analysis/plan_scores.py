@@ -1,4 +1,4 @@
-"""`PlanScores`: what other placements of a calibrated model score, measured in one copy of it by switches."""
+"""`PlanScores`: the metric of other placements of a calibrated model, measured by switches in one copy of it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from qdq_workbench.placement.plan import PlacementPlan
 class PlanScores:
     """Scores placements that keep some of a model's pairs and leave others in float, without building their models.
 
-    A copy of the model with a switch at every reading of a quantized tensor is built and traced once. A placement is
-    then a choice of switches, and takes one run over the data.
+    A copy of the model with a switch in front of every reader of a quantized tensor is built and traced once. A
+    placement is then a setting of the switches, measured in one run over the data.
 
     Args:
         q_model: A calibrated model; it is only read.
@@ -29,7 +29,7 @@ class PlanScores:
     Attributes:
         plan: The plan of the model.
         metric: The `Metric`.
-        samples: How many samples a score is of.
+        samples: Number of samples that are measured on.
 
     Raises:
         NotQuantizedError: If the model was not made by `quantize_model`.
@@ -73,10 +73,10 @@ class PlanScores:
             plan: Its plan, of the same model.
 
         Returns:
-            The value; None for a plan with pairs that the model does not have, which only a model of its own can tell.
+            The value; None for a plan with pairs that the model does not have, which needs a model of its own.
 
         Raises:
-            SpecError: If it is a plan of a model with other layers.
+            SpecError: If the plan is of a model with other layers.
         """
         if plan.graph is not self.plan.graph and plan.graph.layers != self.plan.graph.layers:
             raise SpecError(

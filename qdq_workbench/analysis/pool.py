@@ -1,7 +1,7 @@
 """Work in joblib's workers: processes, threads, or a cluster, as `joblib.parallel_config` chooses.
 
-A Keras model cannot be sent to another process. Its file travels with the job instead, so that workers on other
-machines need no common folder; each worker loads it once and keeps ready what it makes of it.
+A Keras model cannot be sent to another process. The job carries the model's file instead, so workers on other machines
+need no shared folder; each worker loads it once and keeps the state that `prepare` builds from it.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ Result = TypeVar("Result")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Job(Generic[State]):
-    """What every worker needs of one piece of work.
+    """The common input of all workers of one job.
 
     Args:
         file: The model's file as an array of bytes, which joblib shares between processes and dask sends only once.
         samples: The data.
-        settings: What else `prepare` needs.
-        prepare: Makes what a worker keeps ready, of the loaded model and this job.
+        settings: Further input of `prepare`.
+        prepare: Builds a worker's state from the loaded model and this job.
         custom_objects: The custom classes that a fresh process does not know.
-        key: Tells this job from others.
+        key: Unique identifier of this job.
     """
 
     file: npt.NDArray[np.uint8]
@@ -58,14 +58,7 @@ class Job(Generic[State]):
 def job_of(
     q_model: QuantizedModel, samples: Samples, settings: Any, prepare: Callable[[QuantizedModel, Job[State]], State]
 ) -> Job[State]:
-    """Return a job for workers.
-
-    Args:
-        q_model: The model.
-        samples: The data.
-        settings: What else `prepare` needs.
-        prepare: Makes what a worker keeps ready, of the loaded model and the job.
-    """
+    """Return a job for workers."""
     with scratch_folder() as folder:
         path = folder / "model.keras"
         q_model.save(path)
@@ -79,13 +72,13 @@ def in_workers(
     """Yield the position and the result of every item, in the order in which they are ready.
 
     Args:
-        job: What the workers need.
-        work: Does the work for one item, with what the job's `prepare` has made.
-        items: What is to be done.
-        n_jobs: How many workers; None for `joblib.parallel_config`'s number.
+        job: The common input of the workers.
+        work: Computes the result of one item from the state that the job's `prepare` built.
+        items: The items.
+        n_jobs: Number of workers; None for `joblib.parallel_config`'s number.
 
     Raises:
-        WorkerError: If a worker ends before its work does.
+        WorkerError: If a worker process ends before its work does.
         UnsupportedModelError: If a worker cannot load the model.
     """
     pool = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered")
@@ -96,7 +89,7 @@ def in_workers(
                 yield result
         finally:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # that a caller who stops needs no more results
+                warnings.simplefilter("ignore", UserWarning)  # joblib warns if a caller stops before the last result
                 results.close()
     except Exception as error:
         if not isinstance(error, BrokenExecutor) and type(error).__name__ != "KilledWorker":  # the latter: dask's
@@ -108,12 +101,12 @@ def in_workers(
         ) from error
 
 
-_READY = threading.local()  # what each worker, process or thread, has made ready
+_READY = threading.local()  # the state of each worker, a process or a thread
 
 
 def _run(job: Job[State], work: Callable[[State, Item], Result], position: int, item: Item) -> tuple[int, Result]:
     if getattr(_READY, "key", None) != job.key:
-        _READY.key, _READY.state = None, None  # the memory of the last one is free before the next is made
+        _READY.key, _READY.state = None, None  # frees the last state before the next one is built
         _READY.state = job.prepare(_load(job), job)
         _READY.key = job.key
     return position, work(_READY.state, item)

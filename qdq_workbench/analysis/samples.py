@@ -1,4 +1,4 @@
-"""Reading data once: checked batches of inputs, with the labels behind them where there are any."""
+"""Reads data once into checked batches of inputs, with labels if there are any."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Samples:
 
 
 class HashedBatches:
-    """Batches of model inputs that are hashed while somebody reads them, so that they need not be kept.
+    """Batches of model inputs that are hashed while they are read, so that they need not be kept in memory.
 
     Args:
         batches: Per batch the flat list of a model's inputs.
@@ -68,7 +68,7 @@ class HashedBatches:
             yield batch
 
     def digest(self) -> str:
-        """Return a hash of all samples read so far, whatever their order: data are often shuffled anew."""
+        """Return a hash of all samples read so far that does not depend on their order: data are often shuffled."""
         return hashlib.sha256(b"".join(sorted(self._samples))).hexdigest()
 
 
@@ -76,7 +76,7 @@ def read_samples(model: keras.Model, data: Any, batch_size: int = 32, steps: int
     """Read data for a model.
 
     Args:
-        model: The model that shall read them.
+        model: The model that the data are for.
         data: As for `calibrate`: arrays, a `tf.data.Dataset`, or an iterable of batches; `(inputs, labels)` and
             batches of that form keep their labels. `Samples` are returned as they are.
         batch_size: How many samples of an array make a batch.
@@ -88,7 +88,7 @@ def read_samples(model: keras.Model, data: Any, batch_size: int = 32, steps: int
         UnbuiltModelError: If the model does not know its input shape.
 
     Warns:
-        DataScaleWarning: If they are many times larger, or smaller, than those that the model was calibrated on.
+        DataScaleWarning: If the data are many times larger, or smaller, than those that the model was calibrated on.
     """
     if isinstance(data, Samples):
         return data
@@ -118,11 +118,7 @@ def read_samples(model: keras.Model, data: Any, batch_size: int = 32, steps: int
 
 
 def split_samples(samples: Samples) -> tuple[Samples, Samples]:
-    """Return the samples in two halves, drawn by a fixed seed: data are often sorted, or repeat.
-
-    Args:
-        samples: The samples.
-    """
+    """Return two random halves of the samples, drawn with a fixed seed, since data are often sorted or periodic."""
     parts: list[list[list[Array]]] = [[], []]
     first = np.random.default_rng(0).permutation(samples.count) % 2 == 0
     position = 0
@@ -140,7 +136,7 @@ def split_samples(samples: Samples) -> tuple[Samples, Samples]:
 
 
 def _check_finite(batch: list[Array], position: int) -> None:
-    """Refuse NaN and infinity: a ReLU may turn them into numbers, so that the outputs would not show them."""
+    """Raise `DataError` for NaN and infinity: behind a ReLU they may become finite, so the outputs would hide them."""
     bad = sum(int(np.sum(~np.isfinite(array))) for array in batch if array.dtype.kind == "f")
     if bad:
         raise DataError(
@@ -158,7 +154,7 @@ def _split(model: keras.Model, data: Any) -> tuple[Any, list[Array] | None]:
 
 
 def _collecting(model: keras.Model, data: Any, labels: list[list[Array]]) -> Any:
-    """Return data that put the labels of each batch into `labels` as it is read."""
+    """Return data whose batches append their labels to `labels` as they are read."""
     if callable(data) and not isinstance(data, (Iterable, keras.utils.PyDataset)):
         data = data()
     if isinstance(data, keras.utils.PyDataset):
@@ -178,7 +174,7 @@ def _collecting(model: keras.Model, data: Any, labels: list[list[Array]]) -> Any
 
 
 def _are_inputs(model: keras.Model, candidate: Any) -> bool:
-    """Whether something holds a value for every input of the model."""
+    """Return whether a structure holds a value for every input of the model."""
     return isinstance(candidate, Mapping) or len(keras.tree.flatten(candidate)) == len(model.inputs)
 
 

@@ -67,64 +67,64 @@ def search(
     stop: Callable[[], bool] | None = None,
     verbose: bool = True,
 ) -> SearchResult:
-    """Find the best placement under budgets: least size, time or float operations, or most accuracy.
+    """Find the best placement under budgets: the smallest, fastest or most accurate, or least float operations.
 
-    Every layer that the plan quantizes may stay as it is, get more bits, or stay in float. Each placement that is tried
-    is built as a model and run on data; where a time is asked for its file is measured in ONNX Runtime, in turns with
-    the file of the plan as it was given.
+    Each layer that the plan quantizes stays as planned, gets more bits, or stays in float. The metric of each
+    placement that is tried is measured on data; with the objective "ms" or `max_ms`, its file is also timed in ONNX
+    Runtime, in turns with the file of the given plan.
 
-    Layers are first raised in the order of `sensitivity`, until the constraints are met, and lowered again where that
-    is possible. With up to 4,096 placements (twelve layers) all that may be better are then tried, so that the result
-    is the best of all; with more, SciPy's solver (HiGHS) chooses placements on additive estimates, which are measured
-    and refined. For times, layers whose kernels gain least by INT8 are tried in float. Estimates only choose what is
-    tried: what is returned was measured.
+    Layers are first raised in the order of `sensitivity` until the constraints are met, then lowered again where
+    possible. With up to 4,096 placements (twelve layers), all placements that may be better are then tried, so the
+    result is the optimum; with more, SciPy's solver (HiGHS) chooses placements from additive estimates, which are then
+    measured and refined. For times, the layers whose kernels gain least from INT8 are tried in float. Estimates only
+    choose the candidates: the returned placement was measured.
 
-    Half of the samples choose the placement, the other half confirm it: only a placement that reaches the floor there
-    counts as `met`. A candidate that does not is dropped for the next best. The held-out half takes part in nothing
-    else, neither in the calibration of a float model nor in the estimates.
+    Half of the samples choose the placement, the other half confirm it: `met` is True only if the placement reaches
+    the floor on the held-out half too. A candidate that does not is replaced by the next best. The held-out half is
+    used neither to calibrate a float model nor for the estimates.
 
     Args:
         model: A float Keras model, which is quantized and calibrated inside; or a calibrated model made by
             `quantize_model`.
         data: Samples with labels, as `(inputs, labels)` or batches of that form.
-        accuracy_floor: What the metric has to reach, in its unit, such as 0.9 for an accuracy of 90 %; None for any.
-        max_loss: Most by which the metric may be below that of the float model on the same samples, at least 0, such as
-            0.01 for one point of accuracy; None for any. What samples share by chance does not count, so that fewer are
-            enough.
-        max_bytes: Most bytes of all weights, above 0; None for any.
-        max_ms: Most milliseconds per run of one sample in ONNX Runtime, above 0; None for any.
-        objective: What is made best under the constraints: "bytes" (of weights, then float operations), "ms", "macs"
-            (multiply-accumulate operations in float), or "accuracy" (that of the float model is enough: more is
-            chance).
-        plan: Where a float model is quantized; None for the defaults, which are for TensorRT. Where times are asked
-            for, give one with target="onnxruntime", the runtime that they are measured in.
-        spec: The specification that the plan was made with, if any: the result's `spec` continues it.
+        accuracy_floor: Minimum of the metric, in its unit, such as 0.9 for an accuracy of 90 %; None for no minimum.
+        max_loss: Maximum by which the metric may be below that of the float model on the same samples, at least 0,
+            such as 0.01 for one point of accuracy; None for no limit. Both models see the same samples, so fewer
+            samples are enough than for `accuracy_floor`.
+        max_bytes: Maximum bytes of all weights, above 0; None for no limit.
+        max_ms: Maximum milliseconds per run of one sample in ONNX Runtime, above 0; None for no limit.
+        objective: What is optimized under the constraints: "bytes" (of weights, then float operations), "ms", "macs"
+            (multiply-accumulate operations in float), or "accuracy" (a value above that of the float model counts as
+            equal to it).
+        plan: The plan that a float model is quantized by; None for the default plan, which is for TensorRT. To
+            optimize times, give a plan with target="onnxruntime", the runtime that they are measured in.
+        spec: The specification that the plan was made with, if any: the result's `spec` extends it.
         metric: As for `sensitivity`; higher must be better.
-        evaluate: A function that returns the accuracy of a model, instead of `metric`; for anything that needs more
-            than outputs and labels. It judges alone: nothing is held out from it.
+        evaluate: A function that returns the accuracy of a model and replaces `metric`, for a measure that needs more
+            than outputs and labels. No samples are held out then.
         bits: The numbers of bits, each 2 to 16, that layers with fewer bits are raised to before they stay in float.
         cases: Insertion cases, each of which is tried in place of the plan's own cases and defaults; "auto" for those
-            of the library, of which only such are tried as change the plan; None for the plan alone. Entries of a
-            `spec` stay. All are measured, and the plan and the two most promising ones are refined.
-        pairs: Whether the pairs of layers that merge, pool or activate are choices too: both operands, one of them (the
-            skip branch alone), none, and the output or not. Equal places change together.
-        share: "patterns" for one decision about all layers that are the same place of repeated blocks: equal class,
-            settings, shapes and neighbours. None for a decision per layer.
+            of the library; None for the plan alone. A case that leads to the pairs of an earlier start is skipped.
+            Entries of a `spec` stay. All are measured; the plan and the two most promising ones are refined.
+        pairs: Whether to search the placement of pairs at merges, poolings and activations too: both operands, one of
+            them (the skip branch alone), none, and with or without the output. Equal layers change together.
+        share: "patterns" for one decision about all layers at the same place of repeated blocks (equal class,
+            settings, shapes and neighbours); None for one decision per layer.
         ranking: A sensitivity report of this model; None to make one by SQNR.
-        calibration_data: What a float model is calibrated on; None for the samples that choose the placement.
+        calibration_data: The data that a float model is calibrated on; None for the samples that choose the placement.
         confirmation_data: Other samples to confirm the placement on, so that all of `data` choose it; None to hold out
-            every second sample of `data`.
+            a random half of `data`, drawn with a fixed seed.
         batch_size: How many samples of an array make a batch, at least 1.
         steps: How many batches of `data` to read at most, at least 1; None for all.
         threads: Threads of ONNX Runtime where times are measured, at least 1; None for its own choice.
-        n_jobs: Workers that measure accuracies, of layers and of placements, -1 for one per processor; None for the
-            number of `joblib.parallel_config`, else 1. The result is that of one process: what is likely to be asked
-            for next is measured ahead. Times are measured alone, and `evaluate` runs in this process.
-        checkpoint: A JSON file, written after everything that was tried; if it exists, nothing in it is tried again.
-            It is of one model, plan, data and metric or `evaluate`, as that of `sensitivity`, which keeps its own
-            beside it, `<name>.sensitivity.json`.
-        progress: Called with the placements tried, an estimate of all, and what was tried.
-        stop: Called before every placement; when it returns True the search ends with the best so far.
+        n_jobs: Number of workers that measure accuracies of layers and of placements, -1 for one per processor; None
+            for the number of `joblib.parallel_config`, else 1. The result does not depend on it: workers measure the
+            placements that are likely to be needed next. Times are measured in this process, as is `evaluate`.
+        checkpoint: A JSON file, written after every measurement; if it exists, its measurements are reused. It belongs
+            to one model, plan, data set and metric or `evaluate`. `sensitivity` writes its own checkpoint beside it,
+            `<name>.sensitivity.json`.
+        progress: Called with the number of placements tried, an estimate of their total, and the last accuracy.
+        stop: Called before every placement; when it returns True, the search ends with the best placement so far.
         verbose: Whether to show a progress bar where there is no `progress`.
 
     Returns:
@@ -132,13 +132,13 @@ def search(
         least, and `met` is False.
 
     Raises:
-        DataError: If the data do not fit, nothing is asked for, the metric is one where lower is better, a choice such
-            as `objective` is unknown, or a number is out of its range.
+        DataError: If the data do not fit the model, there is no constraint and the objective is "bytes", lower values
+            of the metric are better, an option such as `objective` is unknown, or a number is out of its range.
         SpecError: If nothing is quantized, a quantized model is given another plan than its own, or `cases` holds
             other things than insertion cases.
         UnsupportedModelError: If a float model's graph cannot be read.
         UnbuiltModelError: If a float model does not know its input shape.
-        QDQError: If times are asked for and `threads` is no integer of at least 1.
+        QDQError: If the goal needs times and `threads` is neither None nor an integer of at least 1.
         UncalibratedError: If a quantized model has no ranges yet.
         CheckpointError: If the checkpoint is of another model, other data or other settings.
         OutputPathError: If the checkpoint cannot be written.
@@ -203,7 +203,7 @@ def search(
         if stopwatch is not None:
             stopwatch.close()
     met = best.meets and (held is None or held.is_enough(goal))
-    exact = exact and (held is None or not held.refused)  # what those samples refuse, nobody looked beyond
+    exact = exact and (held is None or not held.refused)  # placements ranked behind a refused one were not tried
     first, start = by_start[""].of({}), by_start[best.case].base
     return SearchResult(
         model=model.name,
@@ -270,7 +270,7 @@ def _check_choices(pairs: Any, share: Any) -> None:
 
 
 def _switches(q_model: QuantizedModel, samples: Samples, metric: Metric) -> Callable[[PlacementPlan], SwitchedTrials]:
-    """Return what makes a copy with switches of the model of a start."""
+    """Return a function that builds the `SwitchedTrials` of a start from its plan."""
 
     def make(plan: PlacementPlan) -> SwitchedTrials:
         model = q_model if plan is q_model.plan else replan(q_model, plan)

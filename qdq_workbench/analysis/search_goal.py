@@ -1,4 +1,4 @@
-"""What a search has to reach, and which of two placements is the better one."""
+"""The constraints and the objective of a search, and the order of placements that they define."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Goal:
     """Constraints and the objective.
 
     Args:
-        objective: What is made best: "bytes" of weights, "ms" per run, "macs" in float, or "accuracy".
-        floor: Least value of the metric; None for any.
-        max_bytes: Most bytes of weights; None for any.
-        max_ms: Most milliseconds per run; None for any.
-        max_loss: Most by which the metric may be below that of the float model, on the same samples; None for any.
-        ceiling: The float model's value of the metric, beyond which more is chance and counts as equal.
+        objective: What is optimized: "bytes" of weights, "ms" per run, "macs" in float, or "accuracy".
+        floor: Minimum of the metric; None for no minimum.
+        max_bytes: Maximum bytes of weights; None for no limit.
+        max_ms: Maximum milliseconds per run; None for no limit.
+        max_loss: Maximum by which the metric may be below the float model's, on the same samples; None for no limit.
+        ceiling: The float model's metric on the samples of the search; higher values count as equal to it.
     """
 
     objective: str
@@ -40,21 +40,17 @@ class Goal:
 
     @property
     def has_floor(self) -> bool:
-        """Whether some accuracy is asked for."""
+        """Whether there is a constraint on accuracy."""
         return self.floor is not None or self.max_loss is not None
 
     def floor_beside(self, float_accuracy: float) -> float | None:
-        """Return what the metric has to reach on some samples.
-
-        Args:
-            float_accuracy: The float model's metric on them.
-        """
+        """Return the minimum of the metric on samples where the float model has `float_accuracy`; None for none."""
         # Shares of samples are no exact binary numbers, nor is a loss of 0.01.
         below = [] if self.max_loss is None else [float_accuracy - self.max_loss - _ROUNDING]
         return max([*([] if self.floor is None else [self.floor]), *below], default=None)
 
     def is_accurate(self, accuracy: float, float_accuracy: float | None = None) -> bool:
-        """Return whether a value of the metric is enough.
+        """Return whether a value of the metric meets the constraints on accuracy.
 
         Args:
             accuracy: The value.
@@ -72,8 +68,8 @@ class Goal:
         return self.max_ms is None or (ms is not None and ms <= self.max_ms)
 
     def key(self, step: SearchStep) -> tuple[float, ...]:
-        """Return what orders placements that meet the constraints: less is better."""
-        # Of equals the one with the fewest changes.
+        """Return the sort key of placements that meet the constraints: smaller is better."""
+        # The number of changed layers breaks ties.
         cost = (float(step.weight_bytes), float(step.float_macs), -step.accuracy, float(len(step.levels)))
         if self.objective == "accuracy":
             return (-min(step.accuracy, self.ceiling), *cost[:2], cost[3])
@@ -82,11 +78,7 @@ class Goal:
         return (float("inf") if step.ms is None else step.ms, *cost) if self.objective == "ms" else cost
 
     def is_met(self, step: SearchStep) -> bool:
-        """Return whether a placement meets all constraints on the samples of the search.
-
-        Args:
-            step: The placement.
-        """
+        """Return whether a placement meets all constraints on the samples of the search."""
         return self.is_accurate(step.accuracy) and self.is_small(step.weight_bytes) and self.is_fast(step.ms)
 
     def best(self, steps: list[SearchStep]) -> SearchStep:
@@ -97,17 +89,13 @@ class Goal:
         return min(steps, key=self._miss)
 
     def promise(self, step: SearchStep) -> tuple[float, ...]:
-        """Return what orders placements from which a search may go on: what meets the constraints comes first.
-
-        Args:
-            step: The placement.
-        """
+        """Return the sort key of placements to continue a search from: those that meet the constraints come first."""
         return (0.0, *self.key(step)) if step.meets else (1.0, *self._miss(step))
 
     def _miss(self, step: SearchStep) -> tuple[float, ...]:
-        """Return what orders placements that miss the constraints: the sum of the shares by which they do, first.
+        """Return the sort key of placements that miss the constraints: first the sum of the relative excesses.
 
-        Times are measured where everything else fits, so that one without a time misses something else.
+        A placement is timed only if it meets all other constraints, so one without a time comes after all timed ones.
         """
         untimed = self.is_timed and step.ms is None
         beyond = 0.0 if self.max_bytes is None else max(0.0, step.weight_bytes / max(self.max_bytes, 1) - 1.0)
@@ -119,11 +107,7 @@ class Goal:
         return (float(untimed), beyond, -step.accuracy, *map(float, step.cost))
 
     def text(self, metric: str) -> str:
-        """Return the goal as a phrase.
-
-        Args:
-            metric: Name of the metric.
-        """
+        """Return the goal as a phrase."""
         parts = [
             *([] if self.floor is None else [f"{metric} >= {self.floor:.4g}"]),
             *([] if self.max_loss is None else [f"{metric} at most {self.max_loss:.4g} below the float model's"]),
@@ -135,15 +119,11 @@ class Goal:
 
 
 def check_goal(goal: Goal, metric: Metric, evaluate: Any) -> None:
-    """Refuse a goal that cannot be meant.
-
-    Args:
-        goal: The goal, as it was asked for.
-        metric: The metric.
-        evaluate: The caller's function, if any.
+    """Raise `DataError` if a value of a goal has the wrong type or range, or the goal has no constraint and objective.
 
     Raises:
-        DataError: If something is no number, or nothing is asked for.
+        DataError: If an option is unknown or out of range, lower values of the metric are better, or there is neither
+            a constraint nor another objective than "bytes".
     """
     if goal.objective not in OBJECTIVES:
         names = ", ".join(map(repr, OBJECTIVES))

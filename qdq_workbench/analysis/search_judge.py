@@ -1,4 +1,4 @@
-"""Who gives a placement its accuracy: the metric on samples, or a function of the user's."""
+"""The accuracy of a model in a search: the metric on samples, or the user's function."""
 
 from __future__ import annotations
 
@@ -11,17 +11,12 @@ from qdq_workbench.analysis.metrics import Metric, number
 from qdq_workbench.analysis.samples import Samples
 from qdq_workbench.analysis.sweep import model_outputs
 
-#: Gives a model its value of the metric; the float model beside it.
+#: Returns the metric of a model, given the model and the float model.
 Judge = Callable[[keras.Model, keras.Model | None], float]
 
 
 def judge_of(samples: Samples, metric: Metric) -> Judge:
-    """Return the function that measures the metric of a model on samples.
-
-    Args:
-        samples: The samples.
-        metric: The metric.
-    """
+    """Return the function that measures the metric of a model on samples."""
     reference: list[Any] = []
 
     def judge(model: keras.Model, float_model: keras.Model | None) -> float:
@@ -34,10 +29,6 @@ def judge_of(samples: Samples, metric: Metric) -> Judge:
 
 
 def judge_by(evaluate: Callable[[keras.Model], float]) -> Judge:
-    """Return the function that asks the user's own.
-
-    Args:
-        evaluate: Returns the accuracy of a model.
-    """
+    """Return the function that calls the user's `evaluate`."""
     name = getattr(evaluate, "__qualname__", "evaluate")
     return lambda model, _: number(evaluate(model), f"The function {name!r}")

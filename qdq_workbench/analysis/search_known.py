@@ -1,4 +1,4 @@
-"""What a search has measured, as its checkpoint keeps it."""
+"""The measurements of a search, as its checkpoint stores them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _VERSION = 2
 
 @dataclasses.dataclass(frozen=True)
 class Known:
-    """What was measured, by placement; kept in the checkpoint.
+    """The measurements by placement, which the checkpoint stores.
 
     Args:
         path: The checkpoint; None for none.
@@ -28,8 +28,8 @@ class Known:
         switched: The same, measured by switches in one copy of the model.
         times: Milliseconds per run.
         confirmed: The metric on the held-out samples.
-        groups: Layers that share kernels, those first that gain least by INT8.
-        again: The same, measured a second time and for longer.
+        groups: Groups of layers that share kernels; those that gain least from INT8 come first.
+        again: Milliseconds per run, timed a second time in more rounds.
     """
 
     path: str | pathlib.Path | None = None
@@ -43,11 +43,7 @@ class Known:
 
     @classmethod
     def read(cls, path: str | pathlib.Path | None, mark: str) -> Known:
-        """Return what a checkpoint holds; nothing where there is none.
-
-        Args:
-            path: The file, or None.
-            mark: The fingerprint of the search.
+        """Return the measurements of a checkpoint; none if there is no file at the path.
 
         Raises:
             CheckpointError: If it is of another search, or no checkpoint.
@@ -72,13 +68,7 @@ class Known:
         )
 
     def once(self, known: dict[str, float], key: str, measure: Callable[[], float]) -> float:
-        """Return a number, measuring it if it is new.
-
-        Args:
-            known: One of the mappings above.
-            key: What it is of.
-            measure: Measures it.
-        """
+        """Return the value of a key in one of the mappings above; measure a new one and write the checkpoint."""
         if key not in known:
             known[key] = measure()
             self.write()
@@ -93,12 +83,7 @@ class Known:
 
 
 def key_of(levels: Mapping[str, Level], start: str = "") -> str:
-    """Return a placement's name in the checkpoint.
-
-    Args:
-        levels: The layers that differ from the start.
-        start: Name of the start; empty for the plan as it was given.
-    """
+    """Return the key of a placement in the checkpoint; `start` is empty for the given plan."""
     named = json.dumps(dict(sorted((layer, level) for layer, level in levels.items() if level is not None)))
     return f"{start} {named}" if start else named
 

@@ -1,4 +1,4 @@
-"""What a search may change from one start: the levels of every layer, and what they are estimated to do."""
+"""The moves of a search from one start: the levels of every layer, and their estimated error."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Levels = dict[str, Level]
 
 @dataclasses.dataclass(frozen=True)
 class Decisions:
-    """What a search decides about.
+    """The choices that a search has.
 
     Args:
         bits: The numbers of bits that layers with fewer are raised to.
-        pairs: Whether the pairs of layers that merge, pool or activate may be elsewhere.
-        together: Whether equal layers take one level.
+        pairs: Whether to move the pairs of layers that merge, pool or activate.
+        together: Whether equal layers share one level.
     """
 
     bits: tuple[int, ...] = (8,)
@@ -33,15 +33,15 @@ class Decisions:
 
 
 class Moves:
-    """The levels that every layer can take, and what they are estimated to do.
+    """The levels that every layer can take, and their estimated error.
 
-    One layer speaks for all that are decided together with it.
+    Layers that are decided together form a group; its most sensitive layer, the first, represents it.
 
     Args:
         trials: Builds and measures placements of one start.
         ranking: A sensitivity report of the start.
-        decisions: What is decided about.
-        stop: Asked before every placement.
+        decisions: The choices that the search has.
+        stop: Called before every placement; True ends the search.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Moves:
         self._first = {member: first for first, members in groups.items() for member in members}
         self.ladders = {layer: ladder_of(plan, layer, decisions.bits) for layer in self._entries if layer in groups}
         self.places = _places(plan, groups) if decisions.pairs else {}
-        # Every layer takes its first step before any takes its second: more bits are cheaper than float.
+        # Every layer is raised once before any is raised twice: more bits are cheaper than float.
         most = max((len(ladder) for ladder in self.ladders.values()), default=1)
         by_step = [
             [(layer, ladder[s]) for layer, ladder in self.ladders.items() if s < len(ladder) - 1]
@@ -84,11 +84,7 @@ class Moves:
         return self._stop is not None and self._stop()
 
     def foresee(self, likely: Iterable[Levels]) -> None:
-        """Let workers measure the accuracies that are likely to be asked for, the next one first.
-
-        Args:
-            likely: Layers at other levels.
-        """
+        """Let workers measure the accuracies that are likely to be needed, the next one first."""
         self.trials.measured.foresee((self.trials, levels) for levels in likely)
 
     def below(self, layer: str, level: Level) -> Level:
@@ -97,16 +93,12 @@ class Moves:
         return ladder[ladder.index(level) - 1]
 
     def firsts(self, layers: Iterable[str]) -> tuple[str, ...]:
-        """Return the layers that speak for some, as far as they may be in float.
-
-        Args:
-            layers: Paths of layers.
-        """
+        """Return the first layers of the groups that the given layers belong to, if their levels can change."""
         found = dict.fromkeys(self._first[layer] for layer in layers if layer in self._first)
         return tuple(layer for layer in found if layer in self.ladders)
 
     def noise(self) -> dict[tuple[str, Level], float]:
-        """Return an estimate of the error that every layer adds at every level: a quarter per bit, none in float."""
+        """Return the estimated error of every layer at every level: each further bit quarters it, float has none."""
         found: dict[tuple[str, Level], float] = {}
         plan = self.trials.base
         for place, (layer, entry) in enumerate(self._entries.items()):
@@ -120,7 +112,7 @@ class Moves:
         return found
 
     def _choices(self) -> dict[str, list[Level]]:
-        """Return all levels of every layer that speaks for others."""
+        """Return all levels of the first layer of every group."""
         choices: dict[str, list[Level]] = {layer: list(ladder) for layer, ladder in self.ladders.items()}
         for layer, levels in self.places.items():
             known = choices.setdefault(layer, [None])
@@ -129,17 +121,17 @@ class Moves:
 
 
 def _groups(plan: PlacementPlan, ranked: list[str], decisions: Decisions) -> dict[str, tuple[str, ...]]:
-    """Return the layers that are decided together, by the one that speaks for them: the most sensitive one."""
+    """Return the layers that are decided together, by the first of each group: its most sensitive layer."""
     movable = [layer for layer in plan.graph.layers if can_move_pairs(plan, layer)] if decisions.pairs else []
     layers = list(dict.fromkeys([*ranked, *movable]))
     if decisions.together:
         return group_equal(plan, layers)
-    # Pairs move in all equal places at once, so these layers are decided together whatever was asked for.
+    # Pairs move in all equal layers at once, so these layers are decided together in any case.
     return {**{layer: (layer,) for layer in ranked if layer not in set(movable)}, **group_equal(plan, movable)}
 
 
 def _places(plan: PlacementPlan, groups: dict[str, tuple[str, ...]]) -> dict[str, list[Level]]:
-    """Return where the pairs of layers may be instead, those first that move most values."""
+    """Return the other pair levels of each group that can move its pairs, most traffic first."""
     movable = {first: members for first, members in groups.items() if can_move_pairs(plan, first)}
     found = {first: pair_levels(plan, movable[first]) for first in by_traffic(plan, movable)}
     return {first: levels for first, levels in found.items() if levels}

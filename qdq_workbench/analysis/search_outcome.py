@@ -1,4 +1,4 @@
-"""What held-out samples say of what a search found, and the sentence about it."""
+"""The confirmation of a search's result on held-out samples, and the sentence about the outcome."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _REFUSED_AT_MOST = 24
 
 @dataclasses.dataclass(frozen=True)
 class Held:
-    """What held-out samples say.
+    """The metrics on the held-out samples.
 
     Args:
         accuracy: The metric of the placement.
         float_accuracy: The metric of the float model.
-        quantized_accuracy: The metric of the plan as it was given.
+        quantized_accuracy: The metric of the given plan.
         samples: How many samples were held out.
-        refused: How many placements that met the floor before did not meet it there.
+        refused: How many placements met the floor on the samples of the search but not on these.
     """
 
     accuracy: float
@@ -34,34 +34,30 @@ class Held:
     refused: int
 
     def is_enough(self, goal: Goal) -> bool:
-        """Return whether the placement is accurate enough on these samples.
-
-        Args:
-            goal: What has to be reached.
-        """
+        """Return whether the placement is accurate enough on these samples."""
         return goal.is_accurate(self.accuracy, self.float_accuracy)
 
 
 def confirm(
     measured: Measured, by_start: Mapping[str, Trials], judge: Judge | None, samples: int
 ) -> tuple[SearchStep, Held | None]:
-    """Return the best placement that its own model, a second time and held-out samples confirm.
+    """Return the best placement that is confirmed by its built model, a second timing and the held-out samples.
 
     Args:
-        measured: What was measured.
+        measured: The measurements.
         by_start: The trials by the name of their start.
-        judge: The metric on the held-out samples; None where there are none.
-        samples: How many those are.
+        judge: The metric on the held-out samples; None without held-out samples.
+        samples: How many samples are held out.
 
     Returns:
-        The placement, the best of the search itself where none is confirmed; and what held-out samples say of it.
+        The placement (the best of the search if none is confirmed), and its metrics on the held-out samples.
     """
     refused: set[str] = set()
     chosen = None
     while chosen is None and (step := _next(measured, refused)) is not None:
         trials = by_start[step.case]
         if trials.time_again(step) is not step or trials.built(step) is not step:
-            continue  # it is another one now, perhaps not the best any more
+            continue  # its new measurement replaced it, so another one may be the best now
         if judge is None or _is_confirmed(measured, trials.confirmed(step.levels, judge), judge):
             chosen = step
         else:
@@ -80,7 +76,7 @@ def _is_confirmed(measured: Measured, accuracy: float, judge: Judge) -> bool:
 
 
 def _next(measured: Measured, refused: set[str]) -> SearchStep | None:
-    """Return the best placement that nobody refused yet; after several refusals the most accurate one."""
+    """Return the best placement not refused yet: after 16 refusals the most accurate one, after 24 None."""
     meeting = [step for step in measured.steps if step.meets and key_of(step.levels, step.case) not in refused]
     if not meeting or len(refused) >= _REFUSED_AT_MOST:
         return None
@@ -90,7 +86,7 @@ def _next(measured: Measured, refused: set[str]) -> SearchStep | None:
 
 
 def _best_built(measured: Measured, by_start: Mapping[str, Trials]) -> SearchStep:
-    """Return the best step as its own model has it."""
+    """Return the best step once all better ones have the accuracy of their built models."""
     while (step := measured.goal.best(measured.steps)) is not by_start[step.case].built(step):
         pass
     return step
@@ -99,16 +95,7 @@ def _best_built(measured: Measured, by_start: Mapping[str, Trials]) -> SearchSte
 def reason_of(
     best: SearchStep, held: Held | None, float_accuracy: float, goal: Goal, *, complete: bool, exact: bool
 ) -> str:
-    """Return a sentence about what was found.
-
-    Args:
-        best: The placement.
-        held: What held-out samples say of it, if there are any.
-        float_accuracy: The float model's metric on the samples of the search.
-        goal: What had to be reached.
-        complete: Whether the search came to its end.
-        exact: Whether every placement that may be better was tried.
-    """
+    """Return a sentence about what was found."""
     refused = f"; {held.refused} others were not" if held is not None and held.refused else ""
     if best.meets and held is not None and not held.is_enough(goal):
         return (

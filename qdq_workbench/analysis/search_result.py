@@ -1,4 +1,4 @@
-"""What a search found: the best placement under its constraints, and everything that it tried."""
+"""The result of a search: the best placement under its constraints, and everything that it tried."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class SearchStep:
     """One placement that a search tried.
 
     Args:
-        levels: The layers that differ from the plan of its case: "float", a number of bits, or where their pairs are,
-            such as "inputs 0, 1 with output".
+        levels: The level of each layer that differs from the plan of its case: "float", a number of bits, or the
+            places of its pairs, such as "inputs 0, 1 with output".
         accuracy: The metric on the data.
         weight_bytes: Bytes of all weights.
         float_macs: Multiply-accumulate operations in float, per sample.
         meets: Whether it meets the constraints on the samples of the search.
-        ms: Milliseconds per run of its file in ONNX Runtime; None where it was not timed.
-        on_front: Whether no other placement that was tried is better in one of accuracy, bytes, float operations and
-            time and at least equal in the others.
-        case: Name of the insertion case that decides in place of the plan's cases and defaults; "defaults" for none of
-            them, empty for the plan as it was given.
+        ms: Milliseconds per run of its file in ONNX Runtime; None if it was not timed.
+        on_front: Whether it is on the Pareto front: no other placement that was tried is better in one of accuracy,
+            bytes, float operations and time and at least equal in the others.
+        case: Name of the insertion case that replaces the plan's cases and defaults; "defaults" for the defaults
+            without any case, empty for the given plan.
     """
 
     levels: Mapping[str, Level]
@@ -48,12 +48,12 @@ class SearchStep:
 
     @property
     def cost(self) -> tuple[int, int]:
-        """What a search keeps small: bytes of weights first, then multiply-accumulate operations in float."""
+        """The cost that a search minimizes: bytes of weights first, then multiply-accumulate operations in float."""
         return (self.weight_bytes, self.float_macs)
 
     @property
     def label(self) -> str:
-        """The placement in words: its case, and the layers at other levels, equal levels together."""
+        """The placement as text: its case, and the layers at other levels, grouped by level."""
         layers: dict[Level, list[str]] = {}
         for layer, level in self.levels.items():
             layers.setdefault(level, []).append(layer)
@@ -67,17 +67,13 @@ class SearchStep:
 
 
 def cost_of(plan: PlacementPlan) -> tuple[int, int]:
-    """Return the bytes of all weights and the multiply-accumulate operations in float that a plan leads to."""
+    """Return the bytes of all weights and the multiply-accumulate operations in float of a plan, per sample."""
     costs = layer_costs(plan).values()
     return sum(cost.weight_bytes for cost in costs), sum(cost.float_macs for cost in costs)
 
 
 def with_front(steps: list[SearchStep]) -> list[SearchStep]:
-    """Return the steps with the Pareto front marked.
-
-    Args:
-        steps: Everything that was tried.
-    """
+    """Return the steps with the Pareto front marked."""
 
     def costs(step: SearchStep) -> tuple[float, ...]:
         ms = float("inf") if step.ms is None else step.ms
@@ -99,31 +95,31 @@ class SearchResult(SavedReport):
 
     Args:
         model: Name of the model.
-        accuracy_floor: Least value of the metric that was asked for; None for any.
+        accuracy_floor: The requested minimum of the metric; None for no minimum.
         metric: Name of the metric.
-        met: Whether the placement meets the constraints, its accuracy on held-out samples.
-        reason: A sentence about the outcome; says why the constraints cannot be met where they are not.
-        accuracy: The metric of the placement, on the held-out samples where there are any.
+        met: Whether the placement meets the constraints, those of accuracy on the held-out samples too.
+        reason: A sentence about the outcome; if the constraints are not met, why.
+        accuracy: The metric of the placement, on the held-out samples if there are any.
         float_accuracy: The metric of the float model, on the same samples.
-        quantized_accuracy: The metric of the plan as it was given, on the same samples.
-        spec: Entries for the raised layers, behind those of the `spec` that was given.
-        plan: The placement.
-        base: The plan as it was given.
-        q_model: The quantized model of that plan, with ranges.
+        quantized_accuracy: The metric of the given plan, on the same samples.
+        spec: The given `spec`, followed by entries for the layers that the placement changes.
+        plan: The plan of the placement.
+        base: The given plan.
+        q_model: The quantized model of `plan`, with ranges.
         best: The step of the placement.
         history: Everything that was tried, in order.
         complete: Whether the search came to its end; False after a stop.
         exact: Whether every placement that may be better was tried.
-        objective: What was made best.
-        max_bytes: Most bytes of weights that were asked for; None for any.
-        max_ms: Most milliseconds that were asked for; None for any.
+        objective: The objective, as for `search`.
+        max_bytes: The requested maximum of the bytes of weights; None for no limit.
+        max_ms: The requested maximum of milliseconds per run; None for no limit.
         search_accuracy: The metric of the placement on the samples that chose it.
-        confirmed_on: How many held-out samples confirmed the placement; 0 where none were held out.
-        unconfirmed: How many placements that met the floor on the samples of the search the held-out ones refused.
-        max_loss: Most below the float model's metric that was asked for; None for any.
-        search_floor: What the metric had to reach on the samples of the search; None for anything.
-        starts: By the name of a case its plan, before any layer is brought to another level.
-        searched: The calibrated model that was searched; only read. None for `q_model`.
+        confirmed_on: Number of held-out samples that the placement was measured on; 0 if none were held out.
+        unconfirmed: Number of placements that met the floor on the samples of the search but not on the held-out ones.
+        max_loss: The requested maximum of the loss against the float model's metric; None for no limit.
+        search_floor: The minimum of the metric on the samples of the search; None for no minimum.
+        starts: The plan of each case, by its name, before the level of any layer is changed.
+        searched: The calibrated model that was searched; it is only read. None for `q_model`.
     """
 
     model: str
@@ -160,12 +156,12 @@ class SearchResult(SavedReport):
 
     @property
     def pareto(self) -> tuple[SearchStep, ...]:
-        """Everything that was tried, the cheapest first; `on_front` marks what nothing else beats."""
+        """Everything that was tried, the cheapest first; `on_front` marks the Pareto front."""
         return tuple(sorted(self.history, key=lambda step: (step.cost, -step.accuracy)))
 
     @property
     def target_remark(self) -> str:
-        """That files for another target than ONNX Runtime were timed in it, and what to do; or empty."""
+        """A remark if files for another target than ONNX Runtime were timed in it, with a remedy; else empty."""
         timed = any(step.ms is not None for step in self.history)
         return other_target_remark(self.plan.target, what="What was timed", do="search") if timed else ""
 

@@ -1,4 +1,4 @@
-"""The course of a search: every start is measured, the most promising ones are refined, the best are timed again."""
+"""The phases of a search: every start is measured, the most promising ones are refined, the best are timed again."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from qdq_workbench.analysis.sensitivity_report import SensitivityReport
 from qdq_workbench.conversion.engine.retarget import replan
 from qdq_workbench.errors import DataError
 
-_REFINED = 3  # the plan as it was given, and the two most promising cases
+_REFINED = 3  # the given plan, and the two most promising cases
 
 
 @dataclasses.dataclass(frozen=True)
 class Course:
-    """What a search goes through.
+    """The state and the parameters of a search.
 
     Args:
-        measured: What was measured.
-        by_start: The trials by the name of their start; the plan as it was given comes first.
+        measured: The measurements of all starts.
+        by_start: The trials by the name of their start; the given plan comes first.
         rank: Returns a sensitivity report of the layers that a start quantizes.
-        decisions: What is decided about.
-        stop: Asked before every placement.
+        decisions: The choices that the search has.
+        stop: Called before every placement; True ends the search.
     """
 
     measured: Measured
@@ -52,22 +52,15 @@ class Course:
         return self.stop is not None and self.stop()
 
     def moves(self, trials: Trials) -> Moves:
-        """Return what may be changed from a start.
-
-        Args:
-            trials: Its trials.
-        """
+        """Return the moves of a start."""
         return Moves(trials, self.rank(trials.start), self.decisions, self.stop)
 
 
 def run(course: Course) -> tuple[bool, bool]:
-    """Search.
-
-    Args:
-        course: What there is to go through.
+    """Run the phases of a search.
 
     Returns:
-        Whether it came to its end, and whether the best is the best of all.
+        Whether it completed, without a stop, and whether every placement that may be better was tried.
     """
     measured, goal = course.measured, course.measured.goal
     given, *others = course.by_start.values()
@@ -94,7 +87,7 @@ def run(course: Course) -> tuple[bool, bool]:
 
 
 def _needs_nothing(course: Course) -> bool:
-    """Return whether no start needs another level: more bits and float only add to sizes and operations."""
+    """Return whether the cheapest start is the optimum already: more bits and float only add size and operations."""
     goal = course.measured.goal
     cheapest = min((trials.of({}) for trials in course.by_start.values()), key=goal.key)
     if goal.objective == "macs" and course.decisions.pairs and cheapest.float_macs:
@@ -113,7 +106,7 @@ def _all_moves(course: Course) -> list[Moves] | None:
 
 
 def _refine(moves: Moves) -> bool:
-    """Bring layers of one start to other levels; returns whether it came to its end."""
+    """Change the levels of layers of one start; return whether it completed without a stop."""
     goal = moves.trials.goal
     if goal.has_floor and not climb(moves):
         return False
@@ -123,13 +116,13 @@ def _refine(moves: Moves) -> bool:
 
 
 class Ranker:
-    """Ranks the layers of every start: those that only a case quantizes are measured in its own model.
+    """Ranks the layers of every start: layers that only its case quantizes are measured in the model of the start.
 
     Args:
-        q_model: The calibrated model of the plan as it was given.
+        q_model: The calibrated model of the given plan.
         samples: The samples of the search.
         ranking: A sensitivity report of that plan.
-        checkpoint: The file of the search, beside which further reports are kept; None for none.
+        checkpoint: The checkpoint of the search, beside which further reports are written; None for none.
         **how: Further arguments of `sensitivity`.
     """
 
@@ -146,11 +139,7 @@ class Ranker:
         self._of_start: dict[str, SensitivityReport] = {}
 
     def __call__(self, start: Start) -> SensitivityReport:
-        """Return the report of a start.
-
-        Args:
-            start: The start.
-        """
+        """Return the report of a start."""
         known = {entry.layer for entry in self._ranking.entries}
         quantized = dict.fromkeys(p.layer for p in start.plan.placements if p.author != "target")
         new = [layer for layer in quantized if layer not in known]
@@ -169,7 +158,7 @@ class Ranker:
             get_metric(ranking.metric)
             how = {**how, "metric": ranking.metric, "mode": ranking.mode}
         except DataError:
-            pass  # a function of the caller's, which only its report knows
+            pass  # the ranking was made with a metric function of the caller, which the report holds by name alone
         report = sensitivity(replan(self._q_model, start.plan), self._samples, layers=layers, checkpoint=beside, **how)
         entries = report.entries
         if "metric" not in how:

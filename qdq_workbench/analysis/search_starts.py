@@ -1,4 +1,4 @@
-"""What a search starts from: the plan as it was given, and what insertion cases make of it."""
+"""The plans that a search starts from: the given plan, and the plans that insertion cases derive from it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.planning import replace_cases
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 
-#: The cases that "auto" tries: the others of the library are one of these by another name.
+#: The cases that "auto" tries: the library's other cases are one of these under another name.
 _SHIPPED = (
     AutoQDQCase,
     ResidualConnectionQDQCase,
@@ -41,12 +41,12 @@ DEFAULTS = "defaults"
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """A plan whose layers a search brings to other levels.
+    """A plan whose layers' levels a search changes.
 
     Args:
         name: Name of the case; "defaults" for none where the plan was made with some; empty for the plan as given.
         plan: The plan.
-        key: What the checkpoint calls it: the name, and a hash of what is decided.
+        key: Its key in the checkpoint: the name and a hash of its decisions.
     """
 
     name: str
@@ -55,13 +55,7 @@ class Start:
 
 
 def starts_of(plan: PlacementPlan, model: Any, cases: Any, spec: QuantizationSpec | None) -> list[Start]:
-    """Return the plans to start from, each once: the plan as it was given comes first.
-
-    Args:
-        plan: The plan as it was given.
-        model: The float model that it is of.
-        cases: Insertion cases, "auto", or None.
-        spec: What the plan was made with, if anything.
+    """Return the plans to start from, without repeated sets of pairs: the given plan comes first.
 
     Raises:
         SpecError: If something is no case.
@@ -80,13 +74,7 @@ def starts_of(plan: PlacementPlan, model: Any, cases: Any, spec: QuantizationSpe
 
 
 def spec_of_start(spec: QuantizationSpec | None, plan: PlacementPlan, start: PlacementPlan) -> QuantizationSpec:
-    """Return a specification that leads from a plan to a start: a copy of `spec` with an entry per call that differs.
-
-    Args:
-        spec: What the plan was made with, if anything.
-        plan: The plan as it was given.
-        start: The start's plan.
-    """
+    """Return a copy of `spec`, with which `plan` was made, and an entry per call whose decision differs in `start`."""
     result = QuantizationSpec() if spec is None else spec.copy()
     for name, decision in start.decisions.items():
         before = plan.decisions.get(name)
@@ -96,7 +84,7 @@ def spec_of_start(spec: QuantizationSpec | None, plan: PlacementPlan, start: Pla
 
 
 def _wanted(cases: Any) -> list[tuple[str, list[CustomQDQInsertionCase]]]:
-    """Return cases with distinct names."""
+    """Return the cases, each in a list of its own, with distinct names."""
     if cases is None:
         return []
     if isinstance(cases, str) and cases == "auto":
@@ -119,7 +107,7 @@ def _is_of_case(decision: Decision) -> bool:
 
 
 def _meaning(decision: Decision) -> tuple[Any, ...]:
-    """Return what a decision says, without who said it."""
+    """Return the content of a decision, without its author and reason."""
     sites = (decision.input_indices, decision.quantize_weight, decision.quantize_output)
     return (*sites, decision.settings, decision.overrides)
 

@@ -1,4 +1,4 @@
-"""Times of placements in ONNX Runtime, each in turns with the file of the plan as it was given."""
+"""Times of placements in ONNX Runtime, each measured in turns with the file of the given plan."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _REFERENCE = "reference"
 
 
 class Stopwatch:
-    """Times the files of placements, each in turns with the file of the plan as it was given.
+    """Times the files of placements, each in turns with the reference: the file of the given plan.
 
     Args:
-        q_model: The model of that plan.
+        q_model: The model of the given plan.
         threads: Threads within a kernel; None for ONNX Runtime's own choice.
         data: Inputs, of which the first sample is used.
-        known: Keeps the time of the reference: a search that goes on later compares with what it measured before.
+        known: Stores the time of the reference, so that a resumed search compares with its earlier times.
     """
 
     def __init__(self, q_model: QuantizedModel, threads: int | None, data: Any, known: Known) -> None:
@@ -40,12 +40,8 @@ class Stopwatch:
     def ms(self, model: QuantizedModel, *, longer: bool = False) -> float:
         """Return the milliseconds per run of a model's file.
 
-        The machine's speed drifts: what counts is the ratio to the reference in the same rounds, times the
-        reference's first time.
-
-        Args:
-            model: The model.
-            longer: Whether in more rounds than for a first look.
+        The machine's speed drifts, so the result is the ratio to the reference in the same rounds, times the first
+        measured time of the reference. `longer` measures in more rounds.
         """
         report = self.profile(model, _MORE_ROUNDS if longer else _ROUNDS)
         beside = cast("LatencyReport", report.baseline)  # `profile` asks for one
@@ -53,12 +49,7 @@ class Stopwatch:
         return reference_ms * report.total_ms / beside.total_ms
 
     def profile(self, model: QuantizedModel, rounds: int = _ROUNDS) -> LatencyReport:
-        """Return the times of a model's file beside the reference.
-
-        Args:
-            model: The model.
-            rounds: How many turns each of the files has.
-        """
+        """Return the times of a model's file beside the reference."""
         if not self._reference.exists():
             export_onnx(self._q_model, self._reference)
         path = self._folder / "trial.onnx"

@@ -1,4 +1,4 @@
-"""How a search moves: up a ranking, through every cheaper placement, by a solver on estimates, along measured times."""
+"""The strategies of a search: raise by a ranking, try every cheaper placement, solve on estimates, follow times."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from qdq_workbench.analysis.search_moves import Levels, Moves
 from qdq_workbench.analysis.search_result import SearchStep, cost_of
 from qdq_workbench.analysis.search_trials import Measured, Trials
 
-#: Up to so many placements all are considered: twelve layers that are quantized or in float.
+#: The largest number of placements that is searched exhaustively: twelve layers that are quantized or in float.
 MOST_EXACT = 2**12
 _SOLVED = 8
 _NEIGHBOURS = 12
@@ -23,10 +23,10 @@ _TIMED_AGAIN = 4
 
 
 def climb(moves: Moves) -> bool:
-    """Raise layers in the order of the ranking until the constraints are met, then lower what is not needed.
+    """Raise layers in the order of the ranking until the constraints are met, then lower the superfluous ones.
 
     Returns:
-        Whether it came to its end.
+        Whether it completed, without a stop.
     """
     count = _needed(moves)
     if count is None:
@@ -35,11 +35,11 @@ def climb(moves: Moves) -> bool:
 
 
 def _needed(moves: Moves) -> int | None:
-    """Return how many raises meet the constraints; None where all do not, or the search was stopped."""
+    """Return how many raises meet the constraints, by bisection; None if all together do not, or after a stop."""
     failed, count, most = -1, 0, len(moves.order)
 
     def meets(*counts: int) -> bool:
-        """Return whether the first one meets the constraints; the others may be asked for next."""
+        """Return whether the first count meets the constraints; the others are measured ahead."""
         moves.foresee(dict(moves.order[:each]) for each in counts)
         return moves.trials.of(dict(moves.order[: counts[0]])).meets
 
@@ -59,17 +59,17 @@ def _needed(moves: Moves) -> int | None:
 
 
 def _doubled(count: int, most: int) -> Iterator[int]:
-    """Yield the numbers of raises that are tried behind one of them that was not enough."""
+    """Yield the numbers of raises to try after `count`, each twice the one before, up to `most`."""
     while count < most:
         count = min(max(1, 2 * count), most)
         yield count
 
 
 def lower(moves: Moves, levels: Levels) -> bool:
-    """Lower raised layers step by step, the dearest first, as long as the constraints are met.
+    """Lower raised layers level by level, the most expensive first, as long as the constraints are met.
 
     Returns:
-        Whether it came to its end.
+        Whether it completed, without a stop.
     """
     trials = moves.trials
     levels = {layer: level for layer, level in levels.items() if layer in moves.ladders and level is not None}
@@ -99,13 +99,13 @@ def try_all(every: Sequence[Moves]) -> bool:
     """Measure every placement that may be better than the best so far, the cheapest first.
 
     Size and operations follow from the plan, so the first placement in their order that meets the constraints is the
-    best there is; so is the first that is as accurate as the float model, where accuracy is asked for.
+    optimum; with the objective "accuracy", so is the first that is as accurate as the float model.
 
     Args:
         every: The moves of every start.
 
     Returns:
-        Whether it came to its end, so that the best is the best of all.
+        Whether it completed, so that the best placement is the optimum.
     """
     measured = every[0].trials.measured
     goal = measured.goal
@@ -114,7 +114,7 @@ def try_all(every: Sequence[Moves]) -> bool:
         for levels in moves.every_choice():
             weight_bytes, float_macs = cost_of(moves.trials.plan(levels))
             if goal.is_small(weight_bytes):
-                # Of an unknown accuracy the best is assumed: what is not better even then need not be tried.
+                # An unknown accuracy counts as the best: a placement that is not better even then need not be tried.
                 step = SearchStep(levels, float("inf"), weight_bytes, float_macs, meets=True)
                 candidates.append((goal.key(step), moves, levels))
     candidates.sort(key=lambda each: each[0])
@@ -132,10 +132,10 @@ def try_all(every: Sequence[Moves]) -> bool:
 
 
 def solve(moves: Moves) -> bool:
-    """Let a solver choose placements on additive estimates, with more or less room for error, and measure them.
+    """Let a solver choose placements on additive estimates under a bisected limit of the error, and measure them.
 
     Returns:
-        Whether it came to its end.
+        Whether it completed, without a stop.
     """
     trials, goal = moves.trials, moves.trials.goal
     noise, cost, size = moves.noise(), _costs(moves, goal.objective), _costs(moves, "bytes")
@@ -168,15 +168,15 @@ def solve(moves: Moves) -> bool:
 
 
 def follow_times(moves: Moves) -> bool:
-    """Leave layers in float whose kernels gain least by INT8, as the profile says, and keep what is measured to help.
+    """Try layers in float whose kernels gain least from INT8 in a profile, and keep each change that measures better.
 
     Returns:
-        Whether it came to its end.
+        Whether it completed, without a stop.
     """
     trials, goal = moves.trials, moves.trials.goal
     everything: Levels = dict.fromkeys(moves.ladders, FLOAT)
     if not trials.start.name:
-        trials.of(everything)  # the same file whatever is started from
+        trials.of(everything)  # the file is the same for every start
     best = goal.best(trials.steps)
     groups = [moves.firsts(group) for group in trials.least_gaining(everything)]
     tried = list(dict.fromkeys(group for group in groups if group))[:_NEIGHBOURS]
@@ -195,10 +195,10 @@ def follow_times(moves: Moves) -> bool:
 
 
 def move_pairs(moves: Moves) -> bool:
-    """Put the pairs of equal layers elsewhere, those first that move most values, and keep what is measured to help.
+    """Try other places for the pairs of equal layers, most traffic first, and keep each change that measures better.
 
     Returns:
-        Whether it came to its end.
+        Whether it completed, without a stop.
     """
     trials = moves.trials
     best = trials.goal.best(trials.steps)
@@ -213,15 +213,10 @@ def move_pairs(moves: Moves) -> bool:
 
 
 def time_again(measured: Measured, by_start: Mapping[str, Trials], stopped: Callable[[], bool]) -> bool:
-    """Time those once more that may be chosen: the fastest of many measurements is partly the luckiest.
-
-    Args:
-        measured: What was measured.
-        by_start: The trials by the name of their start.
-        stopped: Asked before every measurement.
+    """Time the best placements once more, since the fastest of many measurements is partly chance.
 
     Returns:
-        Whether it came to its end.
+        Whether it completed, without a stop.
     """
     meeting = sorted((step for step in measured.steps if step.meets), key=measured.goal.key)
     for step in meeting[:_TIMED_AGAIN]:
@@ -232,7 +227,7 @@ def time_again(measured: Measured, by_start: Mapping[str, Trials], stopped: Call
 
 
 def _better(moves: Moves, step: SearchStep, best: SearchStep) -> SearchStep:
-    """Return the better one of two steps; a time has to be shorter by more than chance."""
+    """Return the better one of two steps; a time must be at least 1 % shorter to count as better."""
     goal = moves.trials.goal
     better = goal.promise(step) < goal.promise(best)
     if better and best.meets and goal.objective == "ms":
@@ -241,7 +236,7 @@ def _better(moves: Moves, step: SearchStep, best: SearchStep) -> SearchStep:
 
 
 def _improve(moves: Moves, levels: Levels, noise: dict[tuple[str, Level], float]) -> bool:
-    """Change single layers of a placement, where the budget allows it, as long as that is measured to help."""
+    """Try other levels of the noisiest layers, one at a time within the size budget; return False after a stop."""
     trials, goal = moves.trials, moves.trials.goal
     best = goal.best(trials.steps)
     order = sorted(moves.ladders, key=lambda layer: -noise[layer, levels.get(layer)])[:_NEIGHBOURS]
@@ -265,7 +260,7 @@ def _improve(moves: Moves, levels: Levels, noise: dict[tuple[str, Level], float]
 
 
 def _costs(moves: Moves, objective: str) -> dict[tuple[str, Level], float]:
-    """Return what every level of every layer adds to the cost of the plan."""
+    """Return the cost that every level of every layer adds to the plan: bytes, or float operations for "macs"."""
     trials = moves.trials
     base = cost_of(trials.base)
     found: dict[tuple[str, Level], float] = {}
@@ -273,7 +268,7 @@ def _costs(moves: Moves, objective: str) -> dict[tuple[str, Level], float]:
         for level in ladder:
             now = base if level is None else cost_of(trials.plan({layer: level}))
             more_bytes, more_macs = now[0] - base[0], now[1] - base[1]
-            # The other cost breaks ties, and what changes nothing is not raised.
+            # The other cost breaks ties; the index keeps a layer at its lowest level if raising it costs nothing.
             found[layer, level] = 1e-3 * ladder.index(level)
             found[layer, level] += (
                 more_macs + 1e-6 * more_bytes if objective == "macs" else more_bytes + 1e-6 * more_macs
@@ -289,7 +284,7 @@ def _chosen(
     noise_limit: float | None,
     size_limit: float | None,
 ) -> Levels | None:
-    """Return the levels of least cost within limits, by HiGHS; None where there are none."""
+    """Return the levels of least cost within limits, by HiGHS; None if no levels fit."""
     pairs = [(layer, level) for layer, ladder in moves.ladders.items() for level in ladder]
     rows = np.array([[float(layer == name) for layer, _ in pairs] for name in moves.ladders])
     constraints = [LinearConstraint(rows, 1.0, 1.0)]

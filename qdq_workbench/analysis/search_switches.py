@@ -1,4 +1,4 @@
-"""Placements that raise some layers are measured in one copy of the model, which is built and traced once."""
+"""Measures placements in one switched copy of the model, which is built and traced once."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 
 class SwitchedTrials:
-    """Measures placements by switches, where a placement is a choice of the plan's own pairs and of weights' bits.
+    """Measures placements by switches, if a placement is a subset of the plan's pairs with other grids of weights.
 
     Args:
         q_model: The calibrated model of the plan; it is only read.
         samples: The data.
-        metric: What is measured.
+        metric: The metric.
     """
 
     def __init__(self, q_model: QuantizedModel, samples: Samples, metric: Metric) -> None:
@@ -29,11 +29,7 @@ class SwitchedTrials:
         self._measurer: Measurer | None = None
 
     def measure(self, plan: PlacementPlan) -> float | None:
-        """Return the metric of a placement; None where only its own model can tell.
-
-        Args:
-            plan: The placement's plan.
-        """
+        """Return the metric of a placement; None if it can be measured only by building its model."""
         base = self._q_model.plan
         choice = switches_of(base, plan)
         if choice is None or plan.placements == base.placements:
@@ -46,14 +42,14 @@ class SwitchedTrials:
 
 
 def switches_of(base: PlacementPlan, plan: PlacementPlan) -> tuple[frozenset[Switch], Grids] | None:
-    """Return which layers and sites of a plan another one keeps, and the weights that it gives other grids.
+    """Return the switches of a base plan that another plan keeps, and the grids that it changes.
 
     Args:
         base: The plan with all pairs.
-        plan: The other.
+        plan: The other plan.
 
     Returns:
-        None where the other plan is more than that.
+        The switches and the grids; None if the other plan differs from the base in any other way.
     """
     wanted = {_place(placement): placement for placement in plan.placements}
     on: set[Switch] = set()
@@ -69,7 +65,7 @@ def switches_of(base: PlacementPlan, plan: PlacementPlan) -> tuple[frozenset[Swi
         on.add((placement.layer, placement.site))
         if own.quantizer != placement.quantizer:
             changed.add(own.layer)
-    # A group's range is that of all its tensors together: with other members it is another one.
+    # The range of a scale group covers all its tensors, so a group with other members has another range.
     groups, before = _groups(plan), _groups(base)
     if found < len(wanted) or on & off or any(before.get(name) != members for name, members in groups.items()):
         return None
@@ -83,7 +79,7 @@ def switches_of(base: PlacementPlan, plan: PlacementPlan) -> tuple[frozenset[Swi
 
 
 def _place(placement: Placement) -> Placement:
-    """Return the placement without who decided it and why, and without the grid of a weight."""
+    """Return the placement without its author and reason, and without the grid of a weight."""
     quantizer = QuantizerSpec() if placement.site == "weight" else placement.quantizer
     return dataclasses.replace(placement, author="", reason="", replaced=(), quantizer=quantizer)
 

@@ -22,16 +22,16 @@ from qdq_workbench.placement.plan import PlacementPlan
 
 
 class Measured:
-    """What was measured of a model's placements, whatever they start from.
+    """The measurements of a model's placements, of all starts together.
 
     Args:
-        q_model: The calibrated model of the plan as it was given.
+        q_model: The calibrated model of the given plan.
         judge: The metric on the samples of the search.
-        goal: What has to be reached.
-        known: What a checkpoint knows.
+        goal: The constraints and the objective.
+        known: The measurements that the checkpoint holds.
         show: Shows progress.
-        stopwatch: Times files, where times are asked for.
-        ahead: Measures placements in workers; None where only this process can.
+        stopwatch: Times files; None if the goal needs no times.
+        ahead: Measures placements in workers; None if they are measured in this process alone.
     """
 
     def __init__(
@@ -57,19 +57,15 @@ class Measured:
         return known.once(known.accuracies, FLOAT, lambda: self.judge(self.float_model, self.float_model))
 
     def float_confirmed(self, judge: Judge) -> float:
-        """Return the metric of the float model on held-out samples.
-
-        Args:
-            judge: The metric on those samples.
-        """
+        """Return the metric of the float model on held-out samples."""
         return self.known.once(self.known.confirmed, FLOAT, lambda: judge(self.float_model, self.float_model))
 
     def foresee(self, likely: Iterable[tuple[Trials, Mapping[str, Level]]]) -> None:
-        """Let workers measure the accuracies that are likely to be asked for, where there are several workers.
+        """Let workers, if there are several, measure the accuracies that are likely to be needed.
 
         Args:
-            likely: The trials of a start and the layers at other levels, the next one first. Only as many are read as
-                there are workers, and none where the first one is known.
+            likely: The trials of a start and the layers at other levels, the next one first. Nothing is measured if
+                the first one is known, else at most one placement per worker.
         """
         ahead = self._ahead
         if ahead is None or ahead.width < 2:
@@ -83,24 +79,14 @@ class Measured:
         known.once(known.switched if answer.by_switches else known.accuracies, key, lambda: answer.accuracy)
 
     def add(self, key: str, step: SearchStep) -> SearchStep:
-        """Keep a new step, and show it.
-
-        Args:
-            key: Its name in the checkpoint.
-            step: The step.
-        """
+        """Store a new step under its key in the checkpoint, and show it."""
         self.by_key[key] = step
         self.steps.append(step)
         self.show(len(self.steps), max(self.expected, len(self.steps)), f"{step.accuracy:.4f}")
         return step
 
     def replace(self, key: str, step: SearchStep) -> SearchStep:
-        """Keep a step in place of what was measured of its placement before.
-
-        Args:
-            key: Its name in the checkpoint.
-            step: The step.
-        """
+        """Replace the step of a placement, which has the same key in the checkpoint."""
         self.steps[self.steps.index(self.by_key[key])] = step
         self.by_key[key] = step
         return step
@@ -110,9 +96,9 @@ class Trials:
     """Builds and measures placements that start from one plan, each once.
 
     Args:
-        measured: What was measured; trials of all starts share it.
-        start: The plan that layers' levels change.
-        switches: Returns what measures placements without building them, where that can be.
+        measured: The measurements; trials of all starts share it.
+        start: The plan whose layers are brought to other levels.
+        switches: Returns the `SwitchedTrials` of a plan; None to build the model of every placement.
     """
 
     def __init__(
@@ -133,57 +119,36 @@ class Trials:
 
     @property
     def goal(self) -> Goal:
-        """What has to be reached."""
+        """The constraints and the objective."""
         return self.measured.goal
 
     @property
     def steps(self) -> list[SearchStep]:
-        """What was tried from this start, in order."""
+        """The steps from this start, in the order in which they were tried."""
         return [step for step in self.measured.steps if step.case == self.start.name]
 
     def expect(self, more: int) -> None:
-        """Expect so many further trials, for the progress.
-
-        Args:
-            more: How many.
-        """
+        """Set the expected total of trials, for the progress, to those done and `more`."""
         self.measured.expected = len(self.measured.steps) + more
 
     def confirmed(self, levels: Mapping[str, Level], judge: Judge) -> float:
-        """Return the metric of a placement on held-out samples.
-
-        Args:
-            levels: The layers at other levels.
-            judge: The metric on those samples.
-        """
+        """Return the metric of a placement on held-out samples."""
         known, model = self.measured.known, self.measured.float_model
         return known.once(known.confirmed, self._key(levels), lambda: judge(self._model_of(levels), model))
 
     def plan(self, levels: Mapping[str, Level]) -> PlacementPlan:
-        """Return the plan of a placement.
-
-        Args:
-            levels: The layers at other levels.
-        """
+        """Return the plan of a placement."""
         raised, key = self._raised(levels), self._key(levels)
         if self._planned is None or self._planned[0] != key:
             self._planned = key, raise_layers(self.base, raised) if raised else self.base
         return self._planned[1]
 
     def model(self, levels: Mapping[str, Level]) -> QuantizedModel:
-        """Return the model of a placement.
-
-        Args:
-            levels: The layers at other levels.
-        """
+        """Return the model of a placement."""
         return replan(self.measured.q_model, self.plan(levels))
 
     def of(self, levels: Mapping[str, Level]) -> SearchStep:
-        """Return the step of a placement, measuring it if it is new. It is timed only where nothing else fails.
-
-        Args:
-            levels: The layers at other levels.
-        """
+        """Return the step of a placement, measured if it is new, and timed only if it meets all other constraints."""
         key = self._key(levels)
         if key not in self.measured.by_key:
             raised = self._raised(levels)
@@ -191,33 +156,21 @@ class Trials:
         return self.measured.by_key[key]
 
     def asked(self, levels: Mapping[str, Level]) -> Asked | None:
-        """Return a placement for workers to measure; None where its accuracy is known.
-
-        Args:
-            levels: The layers at other levels.
-        """
+        """Return the request by which a worker measures a placement; None if its accuracy is known."""
         key, known = self._key(levels), self.measured.known
         if key in known.accuracies or key in known.switched:
             return None
         return Asked(key, self.base, self.plan(levels), by_switches=bool(self._switches and self._raised(levels)))
 
     def built(self, step: SearchStep) -> SearchStep:
-        """Return a step as its own model has it, where it was measured by switches.
-
-        Args:
-            step: One of the steps, which is replaced.
-        """
+        """Return the step with the accuracy of its built model, which replaces one that was measured by switches."""
         accuracy = self._accuracy_of_model(step.levels)
         if accuracy == step.accuracy:
             return step
         return self.measured.replace(self._key(step.levels), self._step(step.levels, accuracy))
 
     def time_again(self, step: SearchStep) -> SearchStep:
-        """Time a placement once more, for longer; only that time counts, because a first one chose the placement.
-
-        Args:
-            step: One of the steps, which is replaced.
-        """
+        """Time a placement again, in more rounds, and replace its time: the first time is biased by the choice."""
         key, watch, known = self._key(step.levels), self.measured.stopwatch, self.measured.known
         if watch is None or step.ms is None or known.again.get(key) == step.ms:
             return step
@@ -229,14 +182,14 @@ class Trials:
         self._switched = None
 
     def least_gaining(self, levels: Mapping[str, Level]) -> list[list[str]]:
-        """Return the layers that share kernels, those first whose kernels gain least by INT8, as a profile says.
+        """Return the groups of layers that share kernels, by a profile: those that gain least from INT8 come first.
 
         Args:
-            levels: A placement in float, beside which the file of the plan as it was given is profiled.
+            levels: The placement with all layers in float, which is profiled beside the file of the given plan.
         """
         known, watch = self.measured.known, self.measured.stopwatch
         if not known.groups and watch is not None:
-            # Of the file in float, with the plan's own as its baseline: what that one takes longer for comes first.
+            # Profiles the float file with the quantized one as its baseline: layers slower quantized come first.
             gains = watch.profile(self.model(levels)).gains
             ordered = sorted(gains, key=lambda gain: gain.ms - gain.baseline_ms)
             known.groups.extend(list(gain.layers) for gain in ordered)
@@ -244,7 +197,7 @@ class Trials:
         return known.groups
 
     def _raised(self, levels: Mapping[str, Level]) -> dict[str, Level]:
-        """Return the levels of all layers: what a group's first layer takes, the others of the group take too."""
+        """Return the levels of all layers: all members of a group take the level of its first layer."""
         groups = self.groups
         if groups is None:
             chosen = dict(levels)
@@ -268,7 +221,7 @@ class Trials:
         return dataclasses.replace(step, meets=self.goal.is_met(step))
 
     def _accuracy(self, raised: Mapping[str, Level]) -> float:
-        """Return the metric of a placement: by switches where it can be told so and its model was not yet run."""
+        """Return the metric of a placement: the known one, else by switches if possible, else of its built model."""
         key, known = self._key(raised), self.measured.known
         if self._switches is not None and raised and key not in known.accuracies and key not in known.switched:
             self._switched = self._switched or self._switches(self.base)

@@ -1,7 +1,7 @@
-"""Accuracies of placements that a search will probably ask for next, measured ahead in joblib's workers.
+"""Accuracies of placements that a search will probably need next, measured ahead in joblib's workers.
 
-The search itself stays as it is in one process: it finds these values where it would have measured them. So the result
-is the same, and what was measured in vain is lost time only.
+The search itself runs in one process and finds these values where it would have measured them. So the result is the
+same, and a placement that was measured in vain costs time only.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from qdq_workbench.placement.plan import PlacementPlan
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """A placement whose accuracy is asked for.
+    """A placement whose accuracy is requested.
 
     Args:
-        key: Its name in the checkpoint.
-        start: The plan that it starts from.
+        key: Its key in the checkpoint.
+        start: The plan of its start.
         plan: Its plan.
-        by_switches: Whether switches may tell, where they can.
+        by_switches: Whether to measure it by switches where possible.
     """
 
     key: str
@@ -46,7 +46,7 @@ class Answer:
 
     Args:
         accuracy: The metric.
-        by_switches: Whether switches told it, instead of the placement's own model.
+        by_switches: Whether it was measured by switches instead of the placement's built model.
     """
 
     accuracy: float
@@ -59,7 +59,7 @@ class Ahead:
     Args:
         q_model: The calibrated model of the search; it is only read.
         samples: The samples of the search.
-        metric: What is measured.
+        metric: The metric.
         n_jobs: How many workers; None for the number of `joblib.parallel_config`.
     """
 
@@ -70,9 +70,9 @@ class Ahead:
         self.width = 1 if alone else max(1, joblib.effective_n_jobs(n_jobs))
 
     def measure(self, asked: Sequence[Asked], tell: Callable[[str, Answer], None]) -> None:
-        """Measure placements, and tell of each as soon as it is known.
+        """Measure placements, and report each as soon as it is known.
 
-        A search that is to stop does so behind them: they are as many as there are workers, so all are under way.
+        A search can stop only after all of them: there is at most one per worker, so all are under way.
 
         Args:
             asked: The placements.
@@ -85,12 +85,7 @@ class Ahead:
 
 
 class _Bench:
-    """What a worker measures with: as a search in one process does, by switches or by a model of the placement.
-
-    Args:
-        q_model: The calibrated model of the search.
-        job: The job.
-    """
+    """The state of a worker, which measures as a search in one process does: by switches or by a built model."""
 
     def __init__(self, q_model: QuantizedModel, job: Job[_Bench]) -> None:
         self._q_model, self._float_model = q_model, strip(q_model)
@@ -117,10 +112,10 @@ class _Bench:
 
 
 def first_unknown(asked: Iterable[Asked | None], width: int) -> list[Asked]:
-    """Return the placements to measure ahead: none where the first one asked for is known already.
+    """Return the placements to measure ahead: none if the first request is known already.
 
     Args:
-        asked: In the order in which they will probably be asked for; None for one that is known.
+        asked: Requests in the order in which the search will probably need them; None for a known one.
         width: How many at most.
     """
     found: dict[str, Asked] = {}

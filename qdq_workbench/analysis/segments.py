@@ -1,4 +1,4 @@
-"""Where a network can be cut in two: places where a single tensor carries all that later layers need."""
+"""Where a network can be cut in two: places where later layers need a single tensor of the earlier ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qdq_workbench.graph_builder import BoundGraph, Call
 
 @dataclasses.dataclass(frozen=True)
 class Boundary:
-    """A place where one tensor carries everything.
+    """A place where later calls need only one tensor.
 
     Args:
         tensor: Name of the tensor.
@@ -32,7 +32,7 @@ def find_boundaries(bound: BoundGraph, may_cut: Callable[[str], bool]) -> list[B
 
     Args:
         bound: The graph.
-        may_cut: Whether a tensor may be handed over from one part to the next.
+        may_cut: Whether the graph may be cut at a tensor, by its name.
     """
     outputs = set(bound.graph.outputs)
     last_use = {name: len(bound.calls) for name in outputs}
@@ -58,11 +58,11 @@ def choose_boundaries(
     """Choose cuts that divide the work evenly and whose tensors fit into memory for all samples.
 
     Args:
-        cuts: What `find_boundaries` returned.
-        work: What each call of the graph costs, in any unit.
-        samples: How many samples there are.
-        budget: How many bytes the tensors may take together.
-        most: How many cuts to choose at most.
+        cuts: The boundaries found by `find_boundaries`.
+        work: The cost of each call of the graph, in any unit.
+        samples: Number of samples whose tensors are kept.
+        budget: Maximum bytes of the kept tensors together.
+        most: Maximum number of cuts.
     """
     done = np.concatenate([[0.0], np.cumsum(np.asarray(work, np.float64))])
     affordable = [cut for cut in cuts if cut.bytes * samples <= budget / max(1, min(most, len(cuts)))]

@@ -45,31 +45,32 @@ def sensitivity(
 ) -> SensitivityReport:
     """Measure how much the quantization of each layer changes a model's outputs.
 
-    Every layer is switched by itself in one copy of the model, which is built and traced once. A layer is what the
-    plan quantizes at it: the tensors that it reads (as it reads them: other readers of the same tensor keep the float
-    value), its weights, and a pair that it puts on its output. The model is only read, and so are its switches.
+    Every layer is switched by itself in one copy of the model, which is built and traced once. Switching a layer
+    switches everything that the plan quantizes at it: its operands (other readers of the same tensor keep the float
+    value), its weights, and the pair on its output. The model itself is only read.
 
     Args:
         model: A float Keras model, which is quantized and calibrated inside; or a calibrated model made by
             `quantize_model`.
         data: Samples to compare on, as for `calibrate`; `(inputs, labels)` for metrics that need labels.
-        plan: Where a float model is quantized; None for the defaults.
+        plan: The plan that a float model is quantized by; None for the default plan.
         mode: "one_on": only this layer is quantized. "one_off": all layers but this one are.
-        metric: "sqnr" (dB), "mse" (squared units of the outputs), "kl" (nats), "cosine" (-1 to 1), "accuracy" (top-1, 0
-            to 1), a `Metric`, or a function of the float and the quantized outputs, and of the labels if it takes three
-            arguments.
-        sites: What is switched: any of "input", "weight", "output"; the rest stays in float.
-        layers: Which layers to measure; None for all that the plan quantizes, but for those that only have a pair
-            because the target needs it beside another layer's.
-        calibration_data: What a float model is calibrated on; None for `data`.
+        metric: "sqnr" (dB), "mse" (squared units of the outputs), "kl" (nats), "cosine" (-1 to 1), "accuracy" (top-1,
+            0 to 1), a `Metric`, or a function of the float and the quantized outputs, and of the labels if it takes
+            three arguments.
+        sites: The sites that are switched: any of "input", "weight", "output"; the others stay in float.
+        layers: The layers to measure; None for all that the plan quantizes, except those whose pairs exist only
+            because the target requires them.
+        calibration_data: The data that a float model is calibrated on; None for `data`.
         batch_size: How many samples of an array make a batch, at least 1.
         steps: How many batches of `data` to read at most, at least 1; None for all.
         n_jobs: How many workers measure at once, -1 for one per processor; None for the number of
             `joblib.parallel_config`, else 1.
-        checkpoint: A JSON file, written after every layer; if it exists, the sweep goes on from it. It is of one model
-            (its graph, weights and ranges), plan, data and metric; a function counts by its code and what it refers to.
-        progress: Called with the layers done, the layers in all, and the layer's name, instead of a progress bar.
-        stop: Called before every layer; when it returns True the sweep ends with the layers measured so far.
+        checkpoint: A JSON file, written after every layer; if it exists, the sweep continues from it. It belongs to
+            one model (graph, weights and ranges), plan, data set and metric; a function is identified by its code and
+            the values that it refers to.
+        progress: Called with the number of layers done, their total, and the layer's name, instead of a progress bar.
+        stop: Called before every layer; when it returns True, the sweep ends with the layers measured so far.
         verbose: Whether to show a progress bar where there is no `progress`.
 
     Returns:
@@ -77,8 +78,8 @@ def sensitivity(
 
     Raises:
         ModeError: If the mode is unknown.
-        DataError: If the data do not fit the model, the metric or what it needs is missing, or `batch_size`, `steps` or
-            `n_jobs` is out of its range.
+        DataError: If the data do not fit the model, the metric or what it needs is missing, or `batch_size`, `steps`
+            or `n_jobs` is out of its range.
         SpecError: If a layer or a site is unknown, nothing is quantized, or a quantized model is given another plan
             than its own.
         UnsupportedModelError: If a float model's graph cannot be read.
@@ -155,14 +156,14 @@ def calibrated(
         model: A float model or a quantized one.
         plan: The plan of a float model; None for the defaults.
         samples: The data that the model is compared on.
-        calibration_data: What a float model is calibrated on; None for the same data.
+        calibration_data: The data that a float model is calibrated on; None for `samples`.
         batch_size: How many samples of an array make a batch.
 
     Returns:
-        The model, and a hash of the calibration data where they are not the samples.
+        The model, and a hash of the calibration data; empty if there are none of their own.
 
     Raises:
-        SpecError: If there is a plan for a quantized model, or nothing is quantized.
+        SpecError: If a quantized model is given another plan than its own, or nothing is quantized.
         UncalibratedError: If a quantized model has no ranges.
     """
     digest = ""
@@ -200,7 +201,7 @@ def _checked_sites(sites: Any) -> tuple[str, ...]:
 
 
 def _chosen_layers(plan: PlacementPlan, sites: Sequence[str], layers: Sequence[str] | None) -> list[str]:
-    """Return the layers that the plan quantizes at one of the sites, in computing order."""
+    """Return the layers to measure, in computing order: the given ones, or all but those of the target's own pairs."""
     quantized = {placement.layer for placement in plan.placements if placement.site in sites}
     known = [layer for layer in plan.graph.layers if layer in quantized]
     if layers is None:

@@ -1,4 +1,4 @@
-"""What a sensitivity sweep found: one value per layer, ranked, and the specification that follows from it."""
+"""The report of a sensitivity sweep: one value per layer, ranked, and the specification that follows from it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MODES = ("one_on", "one_off")
 
 @dataclasses.dataclass(frozen=True)
 class SensitivityEntry:
-    """The value of one layer.
+    """The metric of one layer.
 
     Args:
         layer: Path of the layer.
@@ -52,8 +52,8 @@ class SensitivityReport(LoadedReport):
         mode: "one_on": only this layer is quantized; "one_off": all layers but this one are.
         metric: Name of the metric.
         unit: Its unit.
-        higher_is_better: Its direction.
-        sites: What was switched: "input", "weight", "output".
+        higher_is_better: Whether a higher value is better.
+        sites: The sites that were switched: "input", "weight", "output".
         entries: The layers in the order of the model.
         float_value: The metric of the float model.
         quantized_value: The metric with everything quantized.
@@ -78,7 +78,7 @@ class SensitivityReport(LoadedReport):
     fingerprint: str = ""
 
     def harm(self, entry: SensitivityEntry) -> float:
-        """Return how much a layer's quantization harms, on a scale that orders layers: more is worse.
+        """Return a score of the harm of a layer's quantization, to sort layers: higher is worse, infinite for NaN.
 
         Args:
             entry: One of the entries.
@@ -99,14 +99,14 @@ class SensitivityReport(LoadedReport):
 
         Args:
             top_k: How many layers to keep in float, 0 to the number of measured layers.
-            threshold: Keep in float every layer whose value is worse than this, in the unit of the metric: for "one_on"
-                with SQNR, below this many dB. For "one_off", every layer whose return to float brings the model beyond
-                this value.
-            spec: What else is wished; the new entries are added to a copy of it.
+            threshold: Keep in float every layer whose value is worse than this, in the unit of the metric: for
+                "one_on" with SQNR, below this many dB. For "one_off", every layer whose return to float makes the
+                model's value better than this.
+            spec: A specification to a copy of which the entries are added; None for an empty one.
 
         Returns:
-            A specification for the same model, to be used with the mode and the cases of the plan. Where only
-            weights, or only inputs, were swept, only those are kept in float.
+            A specification for the same model, to be used with the mode and the cases of the plan. Only the sites that
+            were swept are kept in float.
 
         Raises:
             SpecError: If not exactly one of `top_k` and `threshold` is given, `top_k` is out of its range, or
@@ -207,7 +207,7 @@ class SensitivityReport(LoadedReport):
         """Rebuild a report from `to_dict`.
 
         Args:
-            data: What `to_dict` returned.
+            data: A dictionary made by `to_dict`.
 
         Raises:
             DataError: If the dictionary is not a sensitivity report of this version.

@@ -1,7 +1,7 @@
-"""Running a quantized model with any choice of its layers quantized, over the same data, many times.
+"""Running a quantized model over the same data many times, with any subset of its layers quantized.
 
-The model is cut into segments, each traced once. The values in front of every segment are kept for one choice of
-layers, the base; another choice is computed from the first segment in which it differs.
+The model is cut into segments, each traced once. For one subset of layers, the base, the inputs of every segment are
+kept; another subset is computed from the first segment in which it differs.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Sweep:
         self._kept: list[list[list[Any]]] = []  # per segment, per batch: its inputs
 
     def keep(self, on: Collection[Switch]) -> list[Array]:
-        """Run with these switches on and keep the values between segments, as the base of later runs.
+        """Run with these switches on and keep the tensors between segments, as the base of later runs.
 
         Args:
             on: The switches.
@@ -119,23 +119,14 @@ class Sweep:
 
 
 def model_outputs(model: keras.Model, samples: Samples) -> list[Array]:
-    """Return the outputs of any functional model over all samples, one array per output.
-
-    Args:
-        model: The model.
-        samples: The data.
-    """
+    """Return the outputs of any functional model over all samples, one array per output."""
     dtypes = [tensor.dtype for tensor in model.inputs]
     run = concrete(functional_model(model.inputs, keras.tree.flatten(model.outputs), name="outputs"))
     return _joined([run(batch) for batch in _as_tensors(samples, dtypes)])
 
 
 def concrete(model: keras.Model) -> Any:
-    """Return a model with flat inputs and outputs as one traced function, for any batch size.
-
-    Args:
-        model: The model.
-    """
+    """Return a model with flat inputs and outputs as one traced function, for any batch size."""
     return traced(lambda inputs: list(keras.tree.flatten(model(inputs, training=False))), model.inputs)
 
 

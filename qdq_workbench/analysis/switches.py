@@ -1,8 +1,8 @@
 """A copy of a quantized model in which every layer's quantization has switches of its own.
 
 In a quantized model all readers of a tensor share one Q/DQ pair, so switching that pair off changes all of them. Here
-each reading goes through a switch of the layer that wants it, which is what a specification of that layer alone would
-give. Switches are variables: flipping them traces nothing anew.
+each reader has its own switch, as if a specification quantized that layer alone. Switches are variables, so changing
+them does not retrace the model.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ class ReadSwitch(keras.layers.Layer):
 
 
 class SwitchedCopy(Rebuilder):
-    """Clones a quantized model's layers and puts a switch into every reading of a quantized tensor.
+    """Clones a quantized model's layers and puts a switch in front of every reader of a quantized tensor.
 
-    The quantized model is only read; its own switches make no difference.
+    The quantized model is only read; its own `enabled` and `bypassed` states are ignored.
 
     Args:
         q_model: A calibrated model made by `quantize_model`.
@@ -114,7 +114,7 @@ class SwitchedCopy(Rebuilder):
             on: The switches.
             grids: Other grids of some layers' weights, instead of those of the quantized model.
         """
-        # Weights on another grid are stored as float values on that grid, which nothing quantizes once more.
+        # Weights on another grid are stored as float values on that grid, so their quantizers are switched off.
         chosen = set(on).difference((layer, "weight") for layer in grids)
         for switch, variable in self._variables.items():
             variable.assign(switch in chosen)
@@ -125,7 +125,7 @@ class SwitchedCopy(Rebuilder):
         self._replaced = [pair for layer, specs in grids.items() for pair in self._store(layer, specs)]
 
     def _store(self, layer: str, specs: Mapping[str, QuantizerSpec]) -> list[tuple[Any, Any]]:
-        """Put a layer's weights on other grids; return its variables and what they held."""
+        """Round a layer's weights to other grids; return the variables with their old values."""
         replaced = []
         for path, users in self._users.items():
             if (layer, "weight") in users and isinstance(self.clones[path], BaseQuantizeWrapper):
@@ -145,14 +145,14 @@ class SwitchedCopy(Rebuilder):
         return type(wrapper)(inner, **{**config, "name": name})
 
     def read(self, call: Call, index: int, tensor: str) -> Any:
-        """Return what input `index` of a call reads, through a switch where the plan quantizes it."""
+        """Return the tensor that input `index` of a call reads, through a switch if the plan quantizes it."""
         if tensor not in self._pairs:
             return self.values[tensor]
         placement = self._plan.input_placement(self._planned[call.node.name].name, index)
         return self._switched(tensor, placement, self._position[call.node.name])
 
     def output(self, tensor: str) -> Any:
-        """Return what the model returns for a tensor, through a switch where the plan quantizes it."""
+        """Return the model output of a tensor, through a switch if the plan quantizes it."""
         if tensor not in self._pairs:
             return self.values[tensor]
         return self._switched(tensor, None, len(self._position))
@@ -175,7 +175,7 @@ class SwitchedCopy(Rebuilder):
         self.set(())
 
     def _switched(self, tensor: str, own: Placement | None, position: int) -> Any:
-        """Return the float tensor, or the pair's value while the reader or the tensor's producer wants it."""
+        """Return the float tensor, or the pair's output while a switch of its reader or of its producer is on."""
         source = self._pairs[tensor].node.inputs[0]
         shared = self._plan.output_placement(self._names_in_plan[source])
         value = self.values[source]
@@ -188,12 +188,12 @@ class SwitchedCopy(Rebuilder):
         return value
 
     def compute(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the clone of an operation, unless it is a pair that an earlier reading has asked for."""
+        """Call the clone of an operation, unless it is a pair that an earlier reader has computed already."""
         known = self.values.get(call.node.outputs[0]) if call.node.outputs[0] in self._pairs else None
         return super().compute(call, args, kwargs) if known is None else known
 
     def _quantized(self, pair: Call) -> Any:
-        """Return what a pair makes of its tensor: another pair of that tensor may come later in computing order."""
+        """Return the output of a pair, computed on demand: a second pair of a tensor may come later in the order."""
         output = pair.node.outputs[0]
         if output not in self.values:
             self.values[output] = self.replacement(pair)(self.values[pair.node.inputs[0]])
@@ -202,7 +202,7 @@ class SwitchedCopy(Rebuilder):
     def _serving(
         self, tensor: str, source: str, own: Placement | None, shared: Placement | None
     ) -> list[tuple[Call, list[Placement]]]:
-        """Return the pairs that may serve one reading, the strongest last, each with the placements that want it."""
+        """Return the pairs that one reader can read through, the last takes precedence, each with its placements."""
         pair = self._pairs[tensor]
         wanted = [placement for placement in (shared, own) if placement is not None]
         if len(wanted) < 2 or wanted[0].pair_key == wanted[1].pair_key:

@@ -1,4 +1,4 @@
-"""Measuring many layers: here, or in joblib's workers, each of which keeps a model ready."""
+"""Measuring many layers in this process, or in joblib's workers, each of which keeps a switched model."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Choice = frozenset[Switch]
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A sweep's fixed part.
+    """The fixed part of a sweep.
 
     Args:
-        metric: What is measured.
-        base: The switches of the sweep's base.
+        metric: The metric.
+        base: The switches that are on in the base, whose intermediate tensors are kept.
     """
 
     metric: Metric
@@ -40,7 +40,7 @@ class Measurer:
     Args:
         q_model: A calibrated model made by `quantize_model`; it is only read.
         samples: The data.
-        task: What is measured, and from where.
+        task: The metric and the base of the sweep.
     """
 
     def __init__(self, q_model: QuantizedModel, samples: Samples, task: Task) -> None:
@@ -68,10 +68,7 @@ class Measurer:
 
 
 def check_workers(n_jobs: Any) -> None:
-    """Refuse what is no number of workers.
-
-    Args:
-        n_jobs: How many, counted from the number of processors if negative; None for joblib's own choice.
+    """Raise `DataError` if `n_jobs` is neither None nor an integer other than 0.
 
     Raises:
         DataError: If it is something else.
@@ -88,15 +85,15 @@ def measured(
     choices: Sequence[Choice],
     n_jobs: int | None,
 ) -> Generator[tuple[int, float], None, None]:
-    """Yield the position and the value of every choice, in the order in which they are ready.
+    """Yield the position and the metric of every choice of switches, in the order in which they are ready.
 
     Args:
-        first: A measurer for this process.
+        first: The measurer of this process, which is used without workers.
         q_model: The model, for the workers.
         samples: The data, for the workers.
-        task: What is measured.
+        task: The metric and the base of the sweep.
         choices: The switches of each run.
-        n_jobs: How many workers; None for `joblib.parallel_config`'s number, else 1.
+        n_jobs: Number of workers; None for `joblib.parallel_config`'s number, else 1.
     """
     if len(choices) < 2 or joblib.Parallel(n_jobs=n_jobs).n_jobs in (None, 1):
         yield from ((position, first.measure(choice)) for position, choice in enumerate(choices))

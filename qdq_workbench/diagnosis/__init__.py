@@ -1,4 +1,4 @@
-"""Why a quantized model is worse than its float model: causes with their evidence, and fixes that are measured."""
+"""Diagnosis of the loss of a quantized model: causes with their evidence, and fixes with their measured gain."""
 
 from qdq_workbench.diagnosis.diagnose import diagnose
 from qdq_workbench.diagnosis.report import Cause, Diagnosis

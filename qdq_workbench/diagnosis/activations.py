@@ -1,4 +1,4 @@
-"""Causes at the Q/DQ pairs of activations: ranges that do not fit, tensors that should not be quantized, spread."""
+"""Causes at the Q/DQ pairs of activations: unsuitable ranges, tensors that should stay in float, unequal channels."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from qdq_workbench.graph.op_kinds import activation_name, is_activation
 from qdq_workbench.post_training import shift_negative, smooth_scales
 from qdq_workbench.post_training.shift_negative import LOWEST
 
-#: How many times wider a range must be than another before the difference is a cause.
+#: The least ratio of two ranges that counts as a cause.
 FAR = 4.0
 #: A channel this many times higher than the median channel costs three bits of all others.
 OUTLIER = 8.0
 _UNBALANCED = 16.0
-#: Less of a grid than this in use loses most of a bit.
+#: A grid of which less than this share is used loses most of a bit.
 _USED = 0.65
 #: Fewer samples than this may miss the ends of a range.
 _FEW = 32
@@ -48,7 +48,7 @@ def data_range(evidence: Evidence) -> Iterator[Finding]:
         # A few samples may miss the ends of a range, but not most of it.
         if seen.span < (OUTLIER if few else FAR / 2) * span and span < FAR * seen.span:
             continue
-        # What follows a wrong input is wrong too, so the input explains every activation.
+        # All activations depend on the input, so the input explains the error at every pair.
         yield Finding(
             "data_range",
             evidence.graph.producer(name).layer,
@@ -61,7 +61,7 @@ def data_range(evidence: Evidence) -> Iterator[Finding]:
 
 
 def few_samples(evidence: Evidence) -> Iterator[Finding]:
-    """Find ranges that the data exceed although the calibration kept every value that it saw."""
+    """Find ranges that the data exceed: too few calibration samples, or a calibration method that clips."""
     cut = [pair for pair in evidence.pairs if pair.clipped > pair.rounding]
     if not cut:
         return
@@ -98,7 +98,7 @@ def few_samples(evidence: Evidence) -> Iterator[Finding]:
 
 
 def softmax_or_logits(evidence: Evidence) -> Iterator[Finding]:
-    """Find pairs on probabilities, and on what a softmax or the caller reads as logits."""
+    """Find pairs on probabilities, and on the inputs of a softmax or outputs of the model, which are logits."""
     graph = evidence.graph
     for pair in evidence.pairs:
         producer = graph.producer(pair.tensor)
@@ -142,7 +142,7 @@ def unfolded_normalization(evidence: Evidence) -> Iterator[Finding]:
 
 
 def unbalanced_inputs(evidence: Evidence) -> Iterator[Finding]:
-    """Find sums and concatenations one of whose inputs is lost in the steps of another."""
+    """Find merges with one input whose range is small against the range of another input."""
     by_tensor = {pair.tensor: pair for pair in evidence.pairs}
     for node in evidence.graph.nodes:
         present = [name for name in dict.fromkeys(node.inputs) if name in evidence.statistics]
@@ -155,7 +155,7 @@ def unbalanced_inputs(evidence: Evidence) -> Iterator[Finding]:
         if spans[narrowest] <= 0.0 or spans[widest] < _UNBALANCED * spans[narrowest]:
             continue
         mine = frozenset({(node.layer, "input")})
-        # A concatenation is on one scale as well; a sum holds both.
+        # The output of a concatenation shares the scale of its inputs; the output of a sum spans both.
         ends = [*present, *node.outputs] if node.is_a("Concatenate") else present
         pairs = [by_tensor[name] for name in ends if name in by_tensor]
         shared = frozenset(
@@ -173,7 +173,7 @@ def unbalanced_inputs(evidence: Evidence) -> Iterator[Finding]:
 
 
 def negative_tail(evidence: Evidence) -> Iterator[Finding]:
-    """Find activations with a short negative side on a grid that spends half of its levels on it."""
+    """Find activations with a short negative side on a signed symmetric grid, half of whose levels are negative."""
     for pair in evidence.pairs:
         seen, spec = evidence.statistics[pair.tensor], pair.quantizer
         if not (spec.signed and spec.symmetric and seen.low < 0.0 < seen.high) or pair.step <= 0.0:
@@ -186,7 +186,7 @@ def negative_tail(evidence: Evidence) -> Iterator[Finding]:
         if not evidence.plan.target_object.activation.symmetric:
             fixes.append(asymmetric_grid(pair.switches, pair.tensor))
         elif activation_name(producer) in LOWEST and "power_of_two" in evidence.q_model.calibration.get("settings", {}):
-            # On a grid whose scale is free a shift of a symmetric grid gains nothing.
+            # With a free scale a symmetric grid gains nothing from the shift.
             shift = "move the activations to start at 0 (correction.shift_negative)"
             fixes.append(corrected(shift, lambda model, _: shift_negative(model)))
         yield Finding(
@@ -201,7 +201,7 @@ def negative_tail(evidence: Evidence) -> Iterator[Finding]:
 
 
 def outlier_channel(evidence: Evidence) -> Iterator[Finding]:
-    """Find tensors of which one channel reaches much higher than the others, on one scale."""
+    """Find tensors with one channel whose values are much larger than those of the others, on one scale."""
     for pair in evidence.pairs:
         spread = spread_of(evidence.statistics[pair.tensor].peaks)
         if spread is None or len(evidence.graph.tensors[pair.tensor].shape) < 2:
@@ -232,7 +232,7 @@ def outlier_channel(evidence: Evidence) -> Iterator[Finding]:
 
 
 def wide_range(evidence: Evidence) -> Iterator[Finding]:
-    """Find ranges that are several times wider than the data, as single outlying samples leave them."""
+    """Find ranges that are several times wider than the data, for example because of outlying calibration samples."""
     for pair in evidence.pairs:
         seen = evidence.statistics[pair.tensor]
         if pair.tensor in evidence.graph.inputs or not 0.0 < FAR * seen.span <= pair.span:
@@ -249,7 +249,7 @@ def wide_range(evidence: Evidence) -> Iterator[Finding]:
 
 
 def coarse_activation(evidence: Evidence) -> Iterator[Finding]:
-    """Name what is left: pairs without any other cause."""
+    """Find pairs without any other cause."""
     for pair in evidence.pairs:
         layer = pair.placements[0].layer
         more = (eight_bits(layer),) if pair.quantizer.num_bits < 8 else ()
@@ -269,11 +269,7 @@ def coarse_activation(evidence: Evidence) -> Iterator[Finding]:
 
 
 def spread_of(peaks: np.ndarray) -> tuple[int, float, float] | None:
-    """Return the highest channel, its peak and the median peak, where that channel is an outlier.
-
-    Args:
-        peaks: Largest absolute value of every channel.
-    """
+    """Return the channel with the largest peak, its peak and the median peak; None if it is not an outlier."""
     alive = peaks[peaks > 0.0]
     if len(alive) < 4:
         return None

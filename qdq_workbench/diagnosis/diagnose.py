@@ -1,4 +1,4 @@
-"""`diagnose`: why a quantized model is worse than its float model, and what to do."""
+"""`diagnose`: find the causes of a quantized model's loss against its float model, with fixes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from qdq_workbench.diagnosis.report import Cause, Diagnosis, Patient
 from qdq_workbench.errors import DataError
 from qdq_workbench.placement.plan import PlacementPlan
 
-#: In this order a site is given to the first that explains it: what is wrong with the data goes before what is wrong
-#: with a grid, and the grid's width before its bits.
+#: Each site counts for the first detector that explains it: problems of the data come before those of a grid, and the
+#: range of a grid before its number of bits.
 DETECTORS: tuple[Detector, ...] = (
     activations.data_range,
     norms.stale_statistics,
@@ -55,32 +55,33 @@ def diagnose(
     stop: Callable[[], bool] | None = None,
     verbose: bool = True,
 ) -> Diagnosis:
-    """Find out why a quantized model is worse than its float model.
+    """Find the causes of a quantized model's loss against its float model.
 
-    Every site (the inputs, the weights, the output of a layer) is quantized by itself, so each one's share of the
-    error of the outputs is measured. What the data, the ranges, the weights and the plan show is then matched with
-    known causes: outlying channels and weights, dead channels that set a scale, unequal channels of a depthwise kernel,
-    unbalanced inputs of a sum or concatenation, short negative sides (swish) on symmetric grids, normalizations that
-    are not folded or whose statistics do not fit, quantized softmax or logits, too few calibration samples, data in
-    another range than calibrated. A cause is ranked by the share of the error at its sites. Sites without a known cause
-    are named by their grid.
+    Every site (the inputs, the weights, the output of a layer) is quantized alone to measure its share of the error of
+    the outputs. The data, the ranges, the weights and the plan are then checked for known causes: outlier channels and
+    weights, dead channels that set a scale, unequal channels of a depthwise kernel, unbalanced inputs of a sum or
+    concatenation, short negative sides (swish) on symmetric grids, normalizations that are not folded or whose
+    statistics do not fit the data, quantized softmax or logits, too few calibration samples, data in another range
+    than calibrated. Causes are ranked by the share of the error at their sites. For sites without a known cause the
+    grid is reported as too coarse.
 
     Args:
         model: A float Keras model, which is quantized and calibrated inside; or a calibrated model made by
             `quantize_model`.
-        data: Samples, as for `calibrate`; with labels, `(inputs, labels)`, the loss is one of accuracy. A few hundred
-            samples like those on which the loss was seen.
-        plan: Where a float model is quantized; None for the defaults.
-        metric: As for `sensitivity`; None for "accuracy" where there are labels, else "sqnr".
-        calibration_data: What a float model is calibrated on, and what fixes calibrate on; None for `data`.
+        data: Samples, as for `calibrate`: a few hundred samples like those on which the loss was observed. With
+            labels, `(inputs, labels)`, the loss is measured as accuracy.
+        plan: The plan that a float model is quantized by; None for the default plan.
+        metric: As for `sensitivity`; None for "accuracy" if there are labels, else "sqnr".
+        calibration_data: The data that a float model and fixes are calibrated on; None for `data`.
         batch_size: How many samples of an array make a batch, at least 1.
         steps: How many batches of `data` to read at most, at least 1; None for all.
-        progress: Called with the sites measured, the sites in all, and the layer's name, instead of a progress bar.
-        stop: Called before every site; when it returns True the diagnosis ends with what was measured so far.
+        progress: Called with the number of sites measured, their total, and the layer's name, instead of a progress
+            bar.
+        stop: Called before every site; when it returns True, the diagnosis uses the sites measured so far.
         verbose: Whether to show a progress bar where there is no `progress`.
 
     Returns:
-        The likely causes, the largest first; `apply` removes them and measures the gain.
+        The likely causes, the largest share first; its method `apply` removes them and measures the gain.
 
     Raises:
         DataError: If the data do not fit the model, the metric or what it needs is missing, or `batch_size` or `steps`
@@ -146,15 +147,11 @@ def diagnose(
 
 
 def likely_causes(evidence: Evidence) -> list[tuple[float, Finding]]:
-    """Return what detectors find, each with its share of the error, the largest first; each site counts once.
-
-    Args:
-        evidence: What they look at.
-    """
+    """Return the findings of all detectors with their shares of the error, largest first; each site counts once."""
     taken: set[Switch] = set()
     found: list[tuple[float, Finding]] = []
     for detector in DETECTORS:
-        # Within one detector the worst goes first, for two pairs may serve one site.
+        # Within one detector the largest share goes first, because two pairs may serve one site.
         findings = sorted(detector(evidence), key=lambda finding: -evidence.noise.share(finding.switches))
         for finding in findings:
             if finding.kind == "stale_statistics" and any(each.kind == "data_range" for _, each in found):

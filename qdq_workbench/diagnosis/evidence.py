@@ -1,4 +1,4 @@
-"""What a diagnosis looks at: the values of every tensor on the data, pairs with their grids, the noise of sites."""
+"""The evidence of a diagnosis: statistics of every tensor on the data, pairs with their grids, the noise of sites."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclasses.dataclass
 class TensorStatistics:
-    """What the float model computes for one tensor, over all samples.
+    """The statistics of one tensor of the float model, over all samples.
 
     Args:
         low: Lowest value.
@@ -47,12 +47,7 @@ class TensorStatistics:
 
     @classmethod
     def of(cls, values: npt.NDArray[Any], axis: int) -> TensorStatistics:
-        """Return the statistics of one batch.
-
-        Args:
-            values: The batch.
-            axis: The axis of the channels.
-        """
+        """Return the statistics of one batch with this axis of channels."""
         rows = np.moveaxis(values, axis, -1).reshape(-1, values.shape[axis]).astype(np.float64)
         return cls(
             low=float(rows.min()),
@@ -64,7 +59,7 @@ class TensorStatistics:
         )
 
     def add(self, other: TensorStatistics) -> None:
-        """Take the statistics of another batch in."""
+        """Add the statistics of another batch."""
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
         self.peaks = np.maximum(self.peaks, other.peaks)
         self.sums, self.squares = self.sums + other.sums, self.squares + other.squares
@@ -96,8 +91,8 @@ class Pair:
         quantizer: Its grid.
         low: Lower end of its range.
         high: Upper end of its range.
-        placements: What it serves.
-        clipped: Mean square of what the range cuts off on the data.
+        placements: The placements that it serves.
+        clipped: Mean square of the clipping error on the data.
     """
 
     name: str
@@ -120,17 +115,17 @@ class Pair:
 
     @property
     def rounding(self) -> float:
-        """Mean square of its rounding error: that of values spread evenly over a step, s^2 / 12."""
+        """Mean square of its rounding error, s^2 / 12: that of values distributed uniformly over a step."""
         return self.step**2 / 12.0
 
     @property
     def span(self) -> float:
-        """Width of its range with zero."""
+        """Width of its range, extended to contain zero."""
         return max(self.high, 0.0) - min(self.low, 0.0)
 
 
 class Noise:
-    """The error of the model's outputs by what is quantized, as a share of the power of the float outputs.
+    """The error of the model's outputs by quantized sites, as a share of the power of the float outputs.
 
     Args:
         q_model: A calibrated model made by `quantize_model`; it is only read.
@@ -146,30 +141,16 @@ class Noise:
         self.total = self.measured(self.switches)
 
     def measured(self, switches: Iterable[Switch]) -> float:
-        """Return the error with these sites quantized alone.
-
-        Args:
-            switches: The sites.
-        """
+        """Return the error with only these sites quantized."""
         return noise_of(self.reference, self._sweep.outputs(frozenset(switches)))
 
     def value(self, metric: Metric, switches: Collection[Switch]) -> float:
-        """Return a metric with these sites quantized alone.
-
-        Args:
-            metric: The metric.
-            switches: The sites.
-        """
+        """Return a metric with only these sites quantized."""
         outputs = self._sweep.outputs(frozenset(switches)) if switches else self.reference
         return metric.measure(self.reference, outputs, self._labels)
 
     def measure_each(self, show: ProgressFunction, stopped: Any) -> bool:
-        """Measure every site by itself; returns whether all were.
-
-        Args:
-            show: Shows progress.
-            stopped: Asked before every site.
-        """
+        """Measure every site alone; return whether all were measured before `stopped` returned True."""
         for switch in self.switches:
             if stopped():
                 return False
@@ -178,32 +159,23 @@ class Noise:
         return True
 
     def share(self, switches: Iterable[Switch]) -> float:
-        """Return which share of the errors of all sites some of them carry, 0 to 1.
-
-        Args:
-            switches: The sites.
-        """
+        """Return the share of these sites in the sum of the errors of all sites, 0 to 1."""
         total = sum(self.of.values())
         return sum(self.of.get(switch, 0.0) for switch in set(switches)) / total if total else 0.0
 
 
 def noise_of(reference: list[Array], outputs: list[Array]) -> float:
-    """Return the error of outputs as a share of the power of the reference; the worst output counts.
-
-    Args:
-        reference: The float model's outputs.
-        outputs: The quantized model's.
-    """
+    """Return the power of the error of outputs divided by that of the reference; of several outputs the worst."""
     return float(10.0 ** (-get_metric("sqnr").measure(reference, outputs) / 10.0))
 
 
 @dataclasses.dataclass(frozen=True)
 class Evidence:
-    """Everything that detectors may look at.
+    """The input of detectors.
 
     Args:
         q_model: The quantized model.
-        statistics: Statistics of every tensor that was read, by name.
+        statistics: Statistics of every tensor of the float model, by name.
         pairs: The Q/DQ pairs of activations.
         noise: The error of every site.
         weights: Float values of all weights, by `<layer>/<weight>`.
@@ -231,7 +203,7 @@ class Evidence:
 
 
 def read_evidence(q_model: QuantizedModel, samples: Samples, noise: Noise) -> Evidence:
-    """Run the float model over the data and keep what detectors look at.
+    """Run the float model over the data and return the evidence.
 
     Args:
         q_model: A calibrated model made by `quantize_model`; it is only read.
@@ -253,7 +225,7 @@ def read_evidence(q_model: QuantizedModel, samples: Samples, noise: Noise) -> Ev
             found = TensorStatistics.of(values, channel_axis(graph, name, values.ndim))
             if name in statistics and len(statistics[name].peaks) == len(found.peaks):
                 statistics[name].add(found)
-            else:  # sequences of open length whose last axis is not that of channels
+            else:  # batches of sequences with different lengths, whose channel axis is not the last one
                 statistics[name] = found
         for pair_name, placements in served.items():
             values, (low, high) = batch.float[placements[0].tensor], ranges[pair_name]
@@ -267,13 +239,7 @@ def read_evidence(q_model: QuantizedModel, samples: Samples, noise: Noise) -> Ev
 
 
 def channel_axis(graph: ModelGraph, tensor: str, rank: int) -> int:
-    """Return the axis of a tensor's channels: the last, or the second where a layer beside it says so.
-
-    Args:
-        graph: The model.
-        tensor: Name of the tensor.
-        rank: Its rank.
-    """
+    """Return the channel axis of a tensor: the last, or the second if its producer or a reader is channels-first."""
     beside: list[Node] = [graph.producer(tensor), *(node for node, _ in graph.readers(tensor))]
     first = any(node.settings.get("data_format") == "channels_first" for node in beside)
     return 1 if first and rank > 2 else rank - 1

@@ -1,4 +1,4 @@
-"""What a detector returns: one likely cause, the sites that it explains, and what can be done."""
+"""The finding of a detector: one likely cause, the sites that it explains, and its fixes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from qdq_workbench.analysis.switches import Switch
 from qdq_workbench.diagnosis.evidence import Evidence
 from qdq_workbench.diagnosis.fixes import Fix
 
-#: What each kind of cause is called in reports.
+#: The title of each kind of cause in reports.
 TITLES = {
     "data_range": "data in another range than calibrated",
     "few_samples": "too few calibration samples",
@@ -38,10 +38,11 @@ class Finding:
         layer: The layer concerned.
         tensor: The tensor concerned: an activation, or `<layer>/<weight>`.
         switches: The sites whose noise it explains.
-        evidence: What was seen, with figures.
-        fixes: What can be done, the mildest first.
-        share: Its share of the error where the sites do not tell it, 0 to 1.
-        changes_function: Whether the fix changes what the float model computes, so that only labels tell its gain.
+        evidence: The observation, with figures.
+        fixes: The fixes, the mildest first.
+        share: Its share of the error, 0 to 1, if it is not that of its sites; else None.
+        changes_function: Whether the fix changes the function of the float model, so that labels are needed to measure
+            its gain.
     """
 
     kind: str

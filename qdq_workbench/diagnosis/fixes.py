@@ -1,4 +1,4 @@
-"""What can be done about a cause: each fix makes a new quantized model, the given one is only read."""
+"""The fixes of causes: each fix makes a new quantized model, the given one is only read."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Fix:
     """One way to remove a cause.
 
     Args:
-        text: What it does, as an order.
+        text: The fix in imperative form.
         run: Makes the fixed model from a quantized model and samples to calibrate on.
-        replan: The same as a change of the plan; None where it changes ranges or the float model.
+        replan: The same as a change of the plan; None if it changes ranges or weights instead.
     """
 
     text: str
@@ -46,14 +46,10 @@ class Fix:
     replan: Callable[[PlacementPlan], PlacementPlan] | None = None
 
     def entries(self, spec: QuantizationSpec | None, plan: PlacementPlan) -> QuantizationSpec:
-        """Return a specification that says the same as the change of the plan: a copy with an entry per layer.
-
-        Args:
-            spec: What the plan was made with, if anything.
-            plan: The plan.
+        """Return a copy of `spec`, with which `plan` was made, with an entry per layer that the fix changes.
 
         Raises:
-            SpecError: If the fix is no change of the plan.
+            SpecError: If the fix does not change the plan.
         """
         if self.replan is None:
             raise SpecError(f"No specification says this: apply the diagnosis instead. Received: {self.text!r}")
@@ -68,12 +64,7 @@ class Fix:
 
 
 def planned(text: str, replan: Callable[[PlacementPlan], PlacementPlan]) -> Fix:
-    """Change the plan; tensors whose range nobody recorded are calibrated.
-
-    Args:
-        text: What it does.
-        replan: The change.
-    """
+    """Return a fix that changes the plan; the model is calibrated again if a tensor has no recorded range."""
 
     def run(q_model: QuantizedModel, data: Any) -> QuantizedModel:
         other = replan_model(q_model, replan(q_model.plan))
@@ -85,12 +76,12 @@ def planned(text: str, replan: Callable[[PlacementPlan], PlacementPlan]) -> Fix:
 
 
 def calibrate_anew(text: str, method: str | None = None, pairs: Collection[str] = ()) -> Fix:
-    """Find ranges anew.
+    """Return a fix that calibrates again.
 
     Args:
-        text: What it does.
+        text: The fix in imperative form.
         method: The calibration method; None for the one that the model was calibrated by.
-        pairs: The Q/DQ pairs that get a new range; empty for all.
+        pairs: Names of the Q/DQ pairs that get a new range; empty for all.
     """
 
     def run(q_model: QuantizedModel, data: Any) -> QuantizedModel:
@@ -109,11 +100,11 @@ def calibrate_anew(text: str, method: str | None = None, pairs: Collection[str] 
 
 
 def keep_in_float(switches: Collection[Switch], text: str = "") -> Fix:
-    """Take pairs away: those of merges and outputs alone; a layer with weights stays in float as a whole.
+    """Return a fix that removes the pairs of these sites; a layer with quantized weights stays in float as a whole.
 
     Args:
         switches: The sites.
-        text: What it does; empty for a sentence that names the layers.
+        text: The fix in imperative form; empty for a text that names the layers.
     """
     names = ", ".join(sorted({layer for layer, _ in switches}))
 
@@ -126,7 +117,7 @@ def keep_in_float(switches: Collection[Switch], text: str = "") -> Fix:
 
 
 def scales_per_channel(layer: str) -> Fix:
-    """Give every output channel of a layer's weights its own scale."""
+    """Return a fix that gives every output channel of a layer's weights its own scale."""
 
     def change(decision: Decision) -> Decision:
         settings = dict(decision.settings or {})
@@ -139,12 +130,7 @@ def scales_per_channel(layer: str) -> Fix:
 
 
 def asymmetric_grid(switches: Collection[Switch], tensor: str) -> Fix:
-    """Give an activation a grid with a free zero point.
-
-    Args:
-        switches: The sites of its pair.
-        tensor: Name of the tensor.
-    """
+    """Return a fix that gives the pair of a tensor, at these sites, an asymmetric grid."""
     keys = {"input": "activation", "output": "output"}
 
     def replan(plan: PlacementPlan) -> PlacementPlan:
@@ -157,21 +143,21 @@ def asymmetric_grid(switches: Collection[Switch], tensor: str) -> Fix:
 
 
 def eight_bits(layer: str) -> Fix:
-    """Raise a layer to eight bits."""
+    """Return a fix that raises a layer to 8 bits."""
     return planned(f"raise {layer} to 8 bits", lambda plan: raise_layers(plan, {layer: 8}))
 
 
 def layer_in_float(layer: str) -> Fix:
-    """Leave a layer in float."""
+    """Return a fix that leaves a layer in float."""
     return planned(f"leave {layer} in float", lambda plan: raise_layers(plan, {layer: FLOAT}))
 
 
 def corrected(text: str, correct: Callable[[keras.Model, Any], keras.Model]) -> Fix:
-    """Correct the float model, quantize it as before and calibrate it.
+    """Return a fix that corrects the float model, quantizes it as before and calibrates it.
 
     Args:
-        text: What it does.
-        correct: Returns the corrected float model, from the model and samples.
+        text: The fix in imperative form.
+        correct: Returns the corrected float model, given the float model and samples.
     """
 
     def run(q_model: QuantizedModel, data: Any) -> QuantizedModel:
@@ -188,19 +174,19 @@ def corrected(text: str, correct: Callable[[keras.Model, Any], keras.Model]) -> 
 
 
 def equalized() -> Fix:
-    """Equalize the channels of layers with those of the next."""
+    """Return a fix that equalizes the scales of channels between layers."""
     text = "equalize the scales of the channels (correction.equalize_scales)"
     return corrected(text, lambda model, _: equalize_scales(model))
 
 
 def weights_to_zero(layer: str, weight: str, channels: Collection[int], axis: int) -> Fix:
-    """Set the weights that read channels which are always 0 to 0: they take part in nothing but the scale.
+    """Return a fix that zeroes the weights of input channels that are always 0, since they only widen the range.
 
     Args:
         layer: Path of the layer.
         weight: Name of its weight.
-        channels: The channels.
-        axis: The axis of the weight that reads them.
+        channels: Indices of the channels.
+        axis: The input channel axis of the weight.
     """
 
     def run(q_model: QuantizedModel, data: Any) -> QuantizedModel:
@@ -217,7 +203,7 @@ def weights_to_zero(layer: str, weight: str, channels: Collection[int], axis: in
 
 
 def statistics_taken(text: str) -> Fix:
-    """Take the moving statistics of batch normalizations from the data, in computing order, and calibrate anew."""
+    """Return a fix that recomputes the moving statistics of batch normalizations from data and calibrates again."""
 
     def run(q_model: QuantizedModel, data: Any) -> QuantizedModel:
         other = replan_model(q_model, q_model.plan)
@@ -234,7 +220,7 @@ def _calibrate(q_model: QuantizedModel, data: Any, method: str | None) -> None:
 
 
 def _settings(q_model: QuantizedModel) -> dict[str, Any]:
-    """Return how the model was calibrated, as arguments of `calibrate`."""
+    """Return the settings that the model was calibrated with, as arguments of `calibrate`."""
     described = q_model.calibration
     settings = described.get("settings", {})
     rounding = {"power_of_two": settings["power_of_two"]} if "power_of_two" in settings else {}

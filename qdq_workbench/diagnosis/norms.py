@@ -12,16 +12,16 @@ from qdq_workbench.diagnosis.evidence import Evidence
 from qdq_workbench.diagnosis.finding import Finding
 from qdq_workbench.diagnosis.fixes import statistics_taken
 
-#: Error of the normalized values, as a share of their power: a mean that is 0.3 standard deviations off, or a variance
-#: that is a third off. Other data of the same kind stay below a tenth of it.
+#: Error of the normalized values, as a share of their power: a mean that is off by 0.3 standard deviations, or a
+#: standard deviation that is off by a third. Other data of the same kind stay below a tenth of it.
 _OFF = 0.1
 
 
 def stale_statistics(evidence: Evidence) -> Iterator[Finding]:
     """Find the normalization whose statistics fit the data least.
 
-    With mean m and variance v of the data and moving statistics m', v', the normalized values are off by a share of
-    (sqrt(v / v') - 1)^2 + (m - m')^2 / v' of their power, in the mean over the channels.
+    With mean m and variance v of the data and moving statistics m', v', the error of the normalized values is
+    (sqrt(v / v') - 1)^2 + (m - m')^2 / v' of their power, averaged over the channels.
     """
     worst: tuple[float, str, str, str] | None = None
     count = 0
@@ -36,7 +36,7 @@ def stale_statistics(evidence: Evidence) -> Iterator[Finding]:
         room = np.maximum(variance, 0.0) + float(norm.epsilon)
         scale = np.sqrt((seen.variances + float(norm.epsilon)) / room)
         errors = np.square(scale - 1.0) + np.square(seen.means - mean) / room
-        sampling = 1.5 / max(seen.count, 1)  # what the data's own mean and variance are uncertain by
+        sampling = 1.5 / max(seen.count, 1)  # the expected error from estimating mean and variance on finite data
         off = float(errors.mean()) - sampling
         if off <= _OFF:
             continue

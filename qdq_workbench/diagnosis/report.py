@@ -1,4 +1,4 @@
-"""What a diagnosis found: the likely causes of a loss, each with its evidence and a fix that can be applied."""
+"""The report of a diagnosis: the likely causes of a loss, each with its evidence and fixes that can be applied."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ class Cause:
         kind: Its kind, such as "outlier_channel".
         layer: The layer concerned.
         tensor: The tensor concerned: an activation, or `<layer>/<weight>`.
-        share: Its share of the error that quantization makes at the model's outputs, 0 to 1; of statistics that do not
-            fit, which are no matter of quantization, how much larger their error is than that of quantization.
-        evidence: What was seen, with figures.
-        fix: What can be done; after `Diagnosis.apply` what was done.
-        gain: By how much the metric became better when the fix was applied (more is better, whatever the metric);
-            None before, and where only labels would tell.
+        share: Its share of the quantization error of the model's outputs, 0 to 1; for "stale_statistics", which is no
+            quantization error, e / (e + q) with its error e and the quantization error q.
+        evidence: The observation, with figures.
+        fix: The mildest fix; after `Diagnosis.apply` the fix that it chose.
+        gain: The improvement of the metric by the fix, positive if better whatever the metric; None before
+            `Diagnosis.apply`, and if labels are needed to measure it.
         applied: Whether the last `Diagnosis.apply` kept the fix.
-        fixes: All that can be done, the mildest first; `fix` names one of them.
-        changes_function: Whether a fix changes what the float model computes, so that only labels tell its gain.
+        fixes: All fixes, the mildest first; `fix` is the text of one of them.
+        changes_function: Whether a fix changes the function of the float model, so that labels are needed to measure
+            its gain.
     """
 
     kind: str
@@ -54,7 +55,7 @@ class Cause:
 
     @property
     def title(self) -> str:
-        """The kind in words."""
+        """The title of the kind."""
         return TITLES[self.kind]
 
     def to_dict(self) -> dict[str, Any]:
@@ -65,13 +66,13 @@ class Cause:
 
 @dataclasses.dataclass(frozen=True)
 class Patient:
-    """What the fixes are applied to.
+    """The model and the data that fixes are applied to.
 
     Args:
         q_model: The quantized model that was examined.
         samples: The data that it was examined on.
-        calibration_data: What fixes calibrate on.
-        metric: What gains are measured by.
+        calibration_data: The data that fixes are calibrated on.
+        metric: The metric of the gains.
         reference: The float model's outputs on the data.
     """
 
@@ -91,17 +92,17 @@ class Diagnosis(SavedReport):
         target: Name of its target.
         metric: Name of the metric.
         unit: Its unit.
-        higher_is_better: Its direction.
+        higher_is_better: Whether a higher value is better.
         float_value: The metric of the float model.
         quantized_value: The metric of the quantized model.
         weights_value: The metric with only the weights quantized.
         activations_value: The metric with only the activations quantized.
-        noise: The power of the error of the quantized outputs over that of the float outputs; 0 for no error.
-        weights_share: Which share of the errors of all sites the weights carry, 0 to 1.
+        noise: The power of the error of the quantized outputs divided by that of the float outputs; 0 for no error.
+        weights_share: The share of the weights in the sum of the errors of all sites, 0 to 1.
         samples: How many samples were run.
         causes: The likely causes, the largest share first.
         complete: Whether every site was measured; False after a stop.
-        patient: What the fixes are applied to; not part of `to_dict`.
+        patient: The model and the data that fixes are applied to; not part of `to_dict`.
     """
 
     model: str
@@ -122,7 +123,7 @@ class Diagnosis(SavedReport):
 
     @property
     def loss(self) -> float:
-        """How much worse than the float model the quantized one is, in the metric's unit."""
+        """The loss of the quantized model against the float model, in the metric's unit; positive if worse."""
         return self._better(self.float_value, self.quantized_value)
 
     def apply(
@@ -133,18 +134,19 @@ class Diagnosis(SavedReport):
         stop: Callable[[], bool] | None = None,
         verbose: bool = True,
     ) -> QuantizedModel:
-        """Return the quantized model with causes removed, and note on each what that gained.
+        """Return the quantized model with causes removed, and set the gain of each cause.
 
-        Of a cause with several fixes the mildest is taken that removes half of what the cause explains; else the best.
-        Causes that are named are removed in the given order. Without a name all are tried in the order of the report,
-        each on the model so far, and kept where the metric becomes better; what changes the function of the float model
-        only where there are labels to tell.
+        Of several fixes of a cause, the first one is taken that removes half of the cause's share of the error, else
+        the one with the least error. Given causes are always removed, in the given order. Without causes, all are
+        tried in the order of the report, each on the model so far, and kept if the metric improves; a fix that changes
+        the function of the float model is kept only if the metric uses labels.
 
         Args:
-            *causes: Causes of this report, their places in it from 0 on, or their kinds; none for all.
-            data: Samples with labels to measure the gains on, such as held-out ones; None for those of the diagnosis.
-            progress: Called with the causes done, the causes in all, and the title of the next one.
-            stop: Called before every cause; when it returns True the fixes so far are kept.
+            *causes: Causes of this report, their indices in it, or their kinds; none for all.
+            data: Samples, with labels if the metric needs them, to measure the gains on, such as held-out ones; None
+                for those of the diagnosis.
+            progress: Called with the number of causes done, their total, and the title of the next one.
+            stop: Called before every cause; when it returns True, the fixes so far are kept.
             verbose: Whether to show a progress bar where there is no `progress`.
 
         Returns:
@@ -176,7 +178,7 @@ class Diagnosis(SavedReport):
         return now.model
 
     def _can_tell(self, cause: Cause) -> bool:
-        """Return whether the metric can judge a fix: one that changes the function needs labels."""
+        """Return whether the metric can measure the gain of a fix: one that changes the function needs labels."""
         return self.patient.metric.needs_labels or not cause.changes_function
 
     def _better(self, value: float, than: float) -> float:
@@ -215,7 +217,7 @@ class Diagnosis(SavedReport):
 
     @property
     def verdict(self) -> str:
-        """One sentence: whether there is a loss, and whether weights or activations carry it."""
+        """A sentence on whether there is a loss, and whether it comes from weights or activations."""
         if not self.causes:
             return "No cause was found: the error of the outputs is that of a healthy grid, or there is none."
         if self.loss <= 0.0:
@@ -252,7 +254,7 @@ class Diagnosis(SavedReport):
 
 @dataclasses.dataclass(frozen=True)
 class _Treated:
-    """A model, what was done to it, its value of the metric and the error of its outputs."""
+    """A fixed model with the text of its fix, its metric and the error of its outputs."""
 
     text: str
     model: QuantizedModel
@@ -277,18 +279,13 @@ class _Bench:
             )
 
     def treated_by(self, fix: Fix | None, model: QuantizedModel) -> _Treated:
-        """Return a model with what it reaches, which takes one run over the samples.
-
-        Args:
-            fix: What made it; None for the model that was examined.
-            model: The model.
-        """
+        """Return a model with its metric and error, measured in one run; `fix` is None for the examined model."""
         outputs = model_outputs(model, self._samples)
         value = self._patient.metric.measure(self._reference, outputs, self._samples.labels)
         return _Treated("" if fix is None else fix.text, model, value, noise_of(self._reference, outputs))
 
     def treated(self, before: _Treated, cause: Cause) -> _Treated:
-        """Return the model with the fix that removes enough of a cause, or else with the best."""
+        """Return the model with the first fix that removes half of a cause's error, else with the best one."""
         tried = []
         for fix in cause.fixes:
             tried.append(self.treated_by(fix, fix.run(before.model, self._patient.calibration_data)))

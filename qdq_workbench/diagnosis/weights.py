@@ -1,4 +1,4 @@
-"""Causes at weights: channels of unequal width on one scale, outlying values, channels that only set the scale."""
+"""Causes at weights: channels of unequal range on one scale, outliers, dead channels that set the scale."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from qdq_workbench.graph.output_axes import output_axes
 from qdq_workbench.placement.plan import Placement
 from qdq_workbench.post_training import clip_weights
 
-#: A weight this many times the root mean square of its scale's weights; of a normal distribution one in 10^15 is.
+#: Outliers have this many times the root mean square of the weights on their scale: one in 10^15 of a normal
+#: distribution.
 _OUTLYING = 8.0
-#: Weights of dead channels that are this many times wider than those of live ones cost a bit.
+#: Weights of dead channels that reach this many times as far as those of live ones cost a bit.
 _WIDER = 2.0
-#: Up to here nearest rounding leaves much to learn.
+#: Up to this number of bits, learned rounding gains much over nearest rounding.
 _FEW_BITS = 4
 
 
@@ -60,7 +61,7 @@ def dead_channels(evidence: Evidence) -> Iterator[Finding]:
 
 
 def unequal_channels(evidence: Evidence) -> Iterator[Finding]:
-    """Find kernels whose channels differ much in width and share one scale."""
+    """Find kernels whose channels have very different ranges and share one scale."""
     for placement in evidence.weight_placements():
         node = evidence.graph.calls(placement.layer)[0]
         kernel = evidence.weights.get(placement.tensor)
@@ -87,7 +88,7 @@ def unequal_channels(evidence: Evidence) -> Iterator[Finding]:
 
 
 def outlying_weights(evidence: Evidence) -> Iterator[Finding]:
-    """Find single weights that widen the scale of all others."""
+    """Find single weights that set the scale of all others."""
     for placement in evidence.weight_placements():
         kernel = evidence.weights.get(placement.tensor)
         found = None if kernel is None else _outlying(kernel, placement)
@@ -114,7 +115,7 @@ def outlying_weights(evidence: Evidence) -> Iterator[Finding]:
 
 
 def coarse_weights(evidence: Evidence) -> Iterator[Finding]:
-    """Name what is left: weights without any other cause."""
+    """Find weights without any other cause."""
     for placement in evidence.weight_placements():
         spec = placement.quantizer
         more = (eight_bits(placement.layer),) if spec.num_bits < 8 else ()
@@ -133,7 +134,7 @@ def coarse_weights(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _outlying(kernel: np.ndarray, placement: Placement) -> tuple[float, float, int] | None:
-    """Return the largest outlier, the root mean square beside it, and how many scales have one."""
+    """Return the worst outlier, the root mean square of its scale's other weights, and how many scales have one."""
     axis = placement.quantizer.axis
     if placement.quantizer.block_size is not None:  # an outlier spoils one block, not a channel
         return None

@@ -1,17 +1,18 @@
 """Corrections of a float model before it is quantized without training: each takes a model and returns a new one.
 
-The last three change a quantized model in place. `weights_alone` is no correction: it says what is quantized.
+The last three change a model in place. `weights_alone` is no correction: it returns a specification that quantizes
+weights only.
 
-fold_batch_norm      batch normalizations into the layers before them (in `conversion`)
-equalize_scales      channels of one layer against those of the next
-shift_negative       activations with few negative values moved to start at 0
-smooth_scales        scales moved from activations into the weights that read them, as in Transformers
-clip_weights         outlying weights cut where the rounding error falls
-codebook_weights     weights of a few levels that clusters of them choose
-correct_biases       the mean shift that quantizing the weights causes
-gptq_weights         the integers of matrices by GPTQ, from data without labels and without training
-learn_rounding       up or down for every weight of a quantized model, learned from data without labels
-estimate_statistics  mean and variance of batch normalizations, taken anew behind a training
+fold_batch_norm      fold batch normalizations into the layers before them (in `conversion`)
+equalize_scales      scale the channels of one layer against those of the next
+shift_negative       shift activations with a short negative side to start at 0
+smooth_scales        move scales from activations into the weights that read them, as in Transformers
+clip_weights         clip outlying weights to minimize the quantization error
+codebook_weights     replace weights by a few levels found by clustering
+correct_biases       correct biases for the mean shift that quantizing the weights causes
+gptq_weights         round the matrices of a quantized model by GPTQ, from data without labels and without training
+learn_rounding       learn to round every weight of a quantized model up or down, from data without labels
+estimate_statistics  recompute mean and variance of batch normalizations after training
 """
 
 from __future__ import annotations

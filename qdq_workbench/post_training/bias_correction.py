@@ -1,12 +1,12 @@
-"""Bias correction: take back the mean shift that quantizing the weights causes.
+"""Bias correction: subtract the mean shift that quantizing the weights causes.
 
-With W' the quantized weight, a layer's output moves on average by
+With W' the quantized weight, a layer's output shifts on average by
 
     E[W' x - W x] = sum over inputs of (W' - W) * E[x]            per output channel
 
 which is subtracted from the bias. E[x], one mean per input channel, comes from data, or from the batch normalization
 in front of the layer: E[x] = beta, or the mean of the rectified Gaussian N(beta, gamma^2) behind a ReLU. Padding is
-counted as if it had the mean value, so borders are corrected slightly too much.
+treated as if it had the mean value, so borders are corrected slightly too much.
 
 Sources: Nagel et al. 2019, arXiv:1906.04721, section 4.2; Finkelstein et al. 2019, arXiv:1906.03193; MCT's
 `compute_bias_correction_of_graph`.
@@ -43,17 +43,18 @@ def correct_biases(
     steps: int | None = None,
     batch_size: int = 32,
 ) -> keras.Model:
-    """Return a copy of a float model whose biases make up for the rounding of its weights.
+    """Return a copy of a float model whose biases compensate for the rounding of its weights.
 
-    The float model itself then computes something else: its outputs are right once the weights are quantized. Layers
-    without a bias get one. Corrected are `Conv1D`, `Conv2D`, `DepthwiseConv2D` and `Dense` that the plan quantizes;
-    without data only those that read a batch normalization, directly or through a ReLU (so do not fold before).
+    The outputs of the corrected float model itself are shifted; they are right once its weights are quantized. It
+    corrects the `Conv1D`, `Conv2D`, `DepthwiseConv2D` and `Dense` layers that the plan quantizes; without data only
+    those that read a batch normalization, directly or through a ReLU (so do not fold before). Layers without a bias
+    get one.
 
     Args:
-        model: A built functional or sequential Keras model; it is only read. Nested models are laid flat.
-        data: Samples as for `calibrate`, to measure the means of the layers' inputs; None for what the batch
-            normalizations know.
-        plan: A plan of this very model, which says which weights are quantized how; None for the default plan.
+        model: A built functional or sequential Keras model; it is only read. Nested models are flattened.
+        data: Samples as for `calibrate`, to measure the means of the layers' inputs; None to take the means that the
+            batch normalizations predict.
+        plan: A plan of this model, which decides the quantized weights and their grids; None for the default plan.
         target: The target of the default plan.
         steps: How many batches of the data to read at most, at least 1; None for all.
         batch_size: How many samples of an array make a batch, at least 1.
@@ -97,7 +98,7 @@ def correct_biases(
 
 
 class _BiasRebuilder(Rebuilder):
-    """Copies a model, with a bias in every layer that is to be corrected."""
+    """Copies a model and adds a bias to every layer that is corrected."""
 
     def __init__(self, bound: BoundGraph, correctable: dict[str, Placement]) -> None:
         super().__init__(bound)

@@ -21,12 +21,12 @@ PER_CHANNEL = (*DROPOUTS, *POOLINGS, *PADDINGS, *CROPPINGS, *UPSAMPLINGS)
 
 @dataclasses.dataclass(frozen=True)
 class Chain:
-    """Two layers, and what lies between them.
+    """Two layers with weights, and the layers between them.
 
     Args:
         producer: The layer whose output channels are scaled.
         between: The layers between the two, in order.
-        consumer: The only layer that reads them.
+        consumer: The only layer with weights that reads these channels.
     """
 
     producer: Node
@@ -66,7 +66,7 @@ def _follow(graph: ModelGraph, producer: Node) -> Chain | None:
 
 
 def _is_rewritable(graph: ModelGraph, node: Node) -> bool:
-    """Return whether a layer's kernel may be scaled: a known class itself, channels last, no groups, one call."""
+    """Return whether a layer's kernel may be scaled: a class of `SCALED_AXES`, channels last, no groups, one call."""
     return (
         node.class_name in SCALED_AXES
         and not node.is_operation

@@ -1,7 +1,7 @@
-"""Weights cut where the rounding error falls: least-error thresholds for weight grids.
+"""Weight clipping: thresholds of weights with the least quantization error.
 
-A weight's grid spans its largest value, per scale. Cutting the few largest values makes the steps finer for all the
-others; the threshold with the least error of the whole slice is searched as for activations (`range_search`).
+A weight's grid spans its largest value, per scale. Clipping the few largest values gives all others a smaller scale;
+the threshold with the least error of the whole slice is searched as for activations (`range_search`).
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ def clip_weights(
     p: float = 2.0,
     candidates: int = 100,
 ) -> keras.Model:
-    """Return a copy of a float model whose weights are cut at the thresholds with the least quantization error.
+    """Return a copy of a float model whose weights are clipped at the thresholds with the least quantization error.
 
-    Every slice with a scale of its own has its own threshold. Fold batch normalizations before. At 8 bits little
-    changes; at 4 bits and fewer the gain is large.
+    Every slice with its own scale has its own threshold. Fold batch normalizations first. At 8 bits the gain is small,
+    at 4 bits and fewer it is large.
 
     Args:
         model: A built functional or sequential Keras model; it is only read.
         method: "mse", "mae" or "lp".
-        plan: A plan of this very model, which says what is quantized how; None for the default plan.
+        plan: A plan of this model, which decides the quantized weights and their grids; None for the default plan.
         target: The target of the default plan.
-        p: The power of method "lp", above 0.
-        candidates: How many thresholds are tried, at least 2.
+        p: The exponent of the error of method "lp", above 0.
+        candidates: Number of thresholds that are tried, at least 2.
 
     Returns:
-        The model with cut weights, not compiled. Quantizing it gives the grids of the thresholds.
+        The model with clipped weights, not compiled. When it is quantized, the thresholds are the ranges of its grids.
 
     Raises:
         QuantizerError: If the method is unknown, or `p` or `candidates` is out of range.
@@ -93,8 +93,8 @@ def per_slice(values: np.ndarray, spec: QuantizerSpec, function: Callable[[np.nd
 
     Args:
         values: The array.
-        spec: The grid: one scale in all, one per slice along an axis, or one per block.
-        function: From an array to an array of the same shape.
+        spec: The grid: one scale per tensor, per slice along an axis, or per block.
+        function: A function of an array that returns an array of the same shape.
     """
     if spec.axis is None:
         return function(values)

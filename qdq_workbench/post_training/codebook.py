@@ -1,14 +1,14 @@
-"""Weights of a few levels that clusters of them choose: k-means, and lookup tables on an integer grid.
+"""Weights with a few levels found by clustering: k-means, and lookup tables on an integer grid.
 
 One-dimensional k-means by Lloyd's iteration from quantiles, with 2^n clusters per scale:
 
     "kmeans"   the levels are the centres themselves: any float values. No QDQ file holds such weights as integers
-               (that would be an index tensor and a Gather from a table, which no runtime fuses with a convolution), so
-               the values are baked into float weights: leave them in float with `quantize_weight=False`, or the
-               quantizer moves them to its own grid
-    "lut"      the centres are rounded to the grid that they span, s = max|centre| / (2^(m-1) - 1) with m bits
-               (8 unless the plan says otherwise). Those values are on the grid that the quantized model and the file
-               use, so they are stored as int8 codes of which at most 2^n occur per scale
+               (that would need an index tensor and a Gather from a table, which no runtime fuses with a convolution),
+               so they are float weights: leave them in float with `quantize_weight=False`, or the quantizer rounds
+               them to its own grid
+    "lut"      the centres are rounded to the grid that they span, s = max|centre| / (2^(m-1) - 1) on a symmetric grid
+               with the plan's m bits (8 by default). The quantized model and the file use the same grid, so the
+               weights are stored as integers of which at most 2^n occur per scale
 
 Source: `KMEANS` and `LUT_QUANTIZER` of Sony's MCT (common/quantization/quantizers).
 """
@@ -41,10 +41,10 @@ def codebook_weights(
 
     Args:
         model: A built functional or sequential Keras model; it is only read.
-        num_bits: Width of the codes, 1 to 8.
-        method: "lut" (levels on the weight's integer grid) or "kmeans" (any levels); see the top of the file for how
+        num_bits: Number of bits of the codes, 1 to 8.
+        method: "lut" (levels on the weight's integer grid) or "kmeans" (any levels); see the module docstring for how
             each is stored.
-        plan: A plan of this very model, which says what is quantized how; None for the default plan.
+        plan: A plan of this model, which decides the quantized weights and their grids; None for the default plan.
         target: The target of the default plan.
 
     Returns:
@@ -77,7 +77,7 @@ def codebook_weights(
 
 
 def clustered(values: np.ndarray, num_bits: int, method: str, spec: QuantizerSpec) -> np.ndarray:
-    """Return an array whose values are levels of codebooks, one codebook for each set that shares a scale of `spec`."""
+    """Return an array whose values are levels of codebooks, one codebook for each set of values that share a scale."""
     grid = spec.replace(axis=None, block_size=None)
 
     def cluster(piece: np.ndarray) -> np.ndarray:
@@ -89,10 +89,6 @@ def clustered(values: np.ndarray, num_bits: int, method: str, spec: QuantizerSpe
 
 def cluster_centres(values: np.ndarray, count: int) -> np.ndarray:
     """Return the centres of at most `count` clusters of values, increasing.
-
-    Args:
-        values: Array of any shape.
-        count: How many clusters.
 
     Example:
         >>> cluster_centres(np.array([0.0, 0.2, 5.0, 5.2]), 2).round(3).tolist()

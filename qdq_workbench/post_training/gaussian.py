@@ -1,4 +1,4 @@
-"""Moments of a rectified Gaussian: what a batch normalization says about the ReLU behind it.
+"""Moments of a rectified Gaussian, which predict the output of a ReLU behind a batch normalization.
 
 For z ~ N(b, g^2) and a = b / g, with the standard normal density phi and distribution Phi:
 

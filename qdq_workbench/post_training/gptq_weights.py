@@ -1,8 +1,8 @@
-"""`gptq_weights`: which integer every weight of a matrix product is rounded to, computed without labels.
+"""`gptq_weights`: round the weights of matrix products by GPTQ, without labels.
 
-GPTQ (Frantar et al. 2022, arXiv:2210.17323) rounds the rows of a matrix one after the other and lets those behind make
-up for the error that each of them causes in the products with the layer's inputs. It needs no gradients: one pass over
-some hundreds of samples, and a matrix of the size of the layer's inputs to be inverted.
+GPTQ (Frantar et al. 2022, arXiv:2210.17323) rounds the rows of a matrix one after the other and changes the remaining
+rows to compensate for the error that each rounding causes in the products with the layer's inputs. It needs no
+gradients: one pass over some hundreds of samples, and the inverse of a matrix of the size of the layer's inputs.
 """
 
 from __future__ import annotations
@@ -36,32 +36,32 @@ def gptq_weights(
 ) -> RoundingReport:
     """Round the kernels of `Dense` and `EinsumDense` layers by GPTQ; labels are not needed.
 
-    The layers are taken in computing order, each with the inputs that the quantized part in front of it computes. Each
-    weight gets the value of its integer, so training, export and verification need nothing else. Scales and zero points
-    stay bit for bit, of blocks too, and so does the plan; where a scale follows the range of the weights, the ends of
-    that range keep their values. A layer whose rounding is no better on samples held back keeps nearest rounding.
+    The layers are rounded in computing order, each with the inputs that the quantized part in front of it computes.
+    Each weight gets the value of its integer, so training, export and verification work as before. Scales, also those
+    of blocks, zero points and the plan do not change; if a scale is computed from the range of the weights, the ends
+    of that range keep their values. A layer whose rounding is no better on held-out samples keeps nearest rounding.
 
-    `learn_rounding` is its slower sibling, for convolutions too: it learns by gradient descent what whole blocks
-    compute.
+    `learn_rounding` is slower and rounds convolutions too: it learns by gradient descent to match the outputs of whole
+    blocks.
 
     Args:
         q_model: A model made by `quantize_model`, calibrated where it quantizes activations; its weights change in
             place, layer by layer. Ctrl-C or an error puts all of them back.
         data: Samples as for `calibrate`, some hundreds; labels are ignored. All of them are kept in memory, and the
             tensors between two layers: up to 2 GiB, more in temporary files.
-        damping: What is added to the diagonal of the matrix of a layer's inputs, as a share of its mean, above 0.
-        activation_order: Whether rows that meet the largest inputs are rounded first, while all others can still make
-            up for their errors. The integers keep their places and their scales.
-        batch_size: Samples per batch where the data are an array.
-        seed: Of the order of the samples, which decides about those held back.
-        progress: Called with the layers done, the number of layers, and what was done.
-        stop: Called before every layer; when it returns True the layers done so far keep their rounding and the report
-            says that it is not complete.
+        damping: Value added to the diagonal of the Hessian of a layer's inputs, as a share of its mean, above 0.
+        activation_order: Whether the rows of the largest inputs are rounded first, while all other rows can still
+            compensate for their errors. The order of the stored integers and their scales do not change.
+        batch_size: Samples per batch if the data are an array.
+        seed: Seed of the order of the samples, which decides the held-out ones.
+        progress: Called with the number of layers done, their total, and the path of the layer.
+        stop: Called before every layer; when it returns True, the layers done so far keep their rounding and the
+            report has `complete=False`.
         verbose: Whether to show a progress bar where there is no `progress`.
 
     Returns:
-        Per layer the mean squared error of its products with nearest rounding and with GPTQ's, and what was left out
-        and why.
+        The report: the mean squared error of each layer's products with nearest rounding and with GPTQ, and the
+        weights left out with the reason.
 
     Raises:
         NotQuantizedError: If the model was not made by `quantize_model`.

@@ -1,10 +1,10 @@
-"""`learn_rounding`: which integer every weight is rounded to, learned without labels.
+"""`learn_rounding`: learn without labels whether every weight is rounded down or up.
 
-Nearest rounding minimises the error of every weight by itself, not that of what a layer computes. AdaRound (Nagel et
-al. 2020, arXiv:2004.10568) learns for every value whether it is rounded down or up, so that the outputs of a layer are
-those of the float model; BRECQ (Li et al. 2021, arXiv:2102.05426) does so for the layers of a block together; QDrop
-(Wei et al. 2022, arXiv:2203.05740) lets part of the activations stay float meanwhile. The result is kept in the float
-weights: each gets the exact value of its integer, the scales stay as they are.
+Nearest rounding minimises the error of every weight, not the error of a layer's outputs. AdaRound (Nagel et al. 2020,
+arXiv:2004.10568) learns for every value whether it is rounded down or up, so that the outputs of a layer match those
+of the float model; BRECQ (Li et al. 2021, arXiv:2102.05426) does so for the layers of a block together; QDrop (Wei et
+al. 2022, arXiv:2203.05740) leaves a random part of the activations in float during learning. The result is stored in
+the float weights: each gets the exact value of its integer, and the scales stay as they are.
 """
 
 from __future__ import annotations
@@ -55,41 +55,42 @@ def learn_rounding(
 ) -> RoundingReport:
     """Learn for every quantized weight of a model whether it is rounded down or up; labels are not needed.
 
-    The layers are learned one unit after the other, each so that its outputs are those of the float model while it
-    reads what the quantized part in front of it computes. Each weight gets the value of its integer, so training,
-    export and verification need nothing else. Scales and zero points stay bit for bit, and so does the plan. A unit
-    whose learned rounding is no better on samples held back keeps nearest rounding.
+    The layers are learned unit by unit in computing order. Each unit reads the outputs of the quantized part in front
+    of it and learns to match the outputs of the float model. Each weight gets the value of its integer, so training,
+    export and verification work as before. Scales, zero points and the plan do not change. A unit whose learned
+    rounding is no better on held-out samples keeps nearest rounding.
 
-    Use it behind `calibrate`, at 4 bits also behind `clip_weights` with the float model before that as `reference`. Do
-    not combine it with `correct_biases`: that shifts the outputs of the float model, and biases are learned here.
+    Use it after `calibrate`, at 4 bits also after `clip_weights`, with the unclipped float model as `reference`. Do
+    not combine it with `correct_biases`, which shifts the outputs of the float model; biases are learned here.
 
     Args:
         q_model: A calibrated model made by `quantize_model`; its weights change in place, unit by unit. Ctrl-C or an
             error puts all of them back.
         data: Samples as for `calibrate`, some hundreds to thousands; labels are ignored. All of them are kept in
             memory, and the tensors between two units: up to 2 GiB, more in temporary files.
-        granularity: What is learned together: "layer", "block" (residual blocks; single layers where there are none),
-            or "model". Blocks of more than 16 layers are learned by layers.
+        granularity: The layers that are learned together: "layer", "block" (residual blocks; single layers elsewhere),
+            or "model". Blocks of more than 16 layers are learned layer by layer.
         steps: Steps of the optimizer per unit, at least 1.
         batch_size: Samples per step, at least 1.
-        reference: The float model to be matched, of the same layers; None for the one inside of `q_model`. Give the
+        reference: The float model to match, with the same layers; None for the float model of `q_model`. Give the
             original one if weights were clipped before.
         biases: Whether to learn the biases of these layers too.
         drop: The probability, 0 to 1, that an activation stays unquantized while learning; None for 0.5 where
             activations have fewer than 4 bits, else 0.
-        learning_rate: Adam's, above 0.
-        penalty: Weight of what drives every value to one of its two roundings, above 0.
-        seed: Of the order of the samples and of what is dropped. The same seed gives the same result on the same
-            machine.
-        checkpoint: A file, written after every unit; if it exists, the units in it are not learned again. It is of one
-            model, data and settings.
-        progress: Called with the units done, the number of units, and what was done.
-        stop: Called before every unit; when it returns True the units done so far keep their rounding and the report
-            says that it is not complete.
+        learning_rate: The learning rate of Adam, above 0.
+        penalty: Weight of the regularizer that drives every value to one of its two roundings, above 0.
+        seed: Seed of the order of the samples and of the dropped values. The same seed gives the same result on the
+            same machine.
+        checkpoint: A file, written after every unit; if it exists, the units in it are not learned again. It belongs
+            to one model, data set and settings.
+        progress: Called with the number of units done, their total, and the names of the layers.
+        stop: Called before every unit; when it returns True, the units done so far keep their rounding and the report
+            has `complete=False`.
         verbose: Whether to show a progress bar where there is no `progress`.
 
     Returns:
-        Per unit the error with nearest and with learned rounding, what was left out and why.
+        The report: the error of each unit with nearest and with learned rounding, and the weights left out with the
+        reason.
 
     Raises:
         NotQuantizedError: If the model was not made by `quantize_model`.

@@ -1,11 +1,11 @@
-"""The moving statistics of batch normalizations, taken anew from data.
+"""The moving statistics of batch normalizations, recomputed from data.
 
-Training moves weights and the rounding of what a normalization reads, and its moving statistics follow late: with the
-usual momentum of 0.99 the last 200 steps or so. Below 8 bits, in depthwise networks above all, what is left costs
-accuracy; counted anew it comes back. Labels are not needed.
+Training changes the weights, and with them the inputs of a normalization, but its moving statistics lag behind: with
+the usual momentum of 0.99 by some 200 steps. Below 8 bits, above all in depthwise networks, the lag costs accuracy,
+which recomputed statistics recover. Labels are not needed.
 
 Source: AIMET's `reestimate_bn_stats`, which averages the statistics of batches; here mean and variance are those of
-all samples together, and each normalization reads what those in front of it make with their new statistics.
+all samples together, and each normalization reads the outputs of those in front of it with their new statistics.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ def estimate_statistics(
     progress: ProgressFunction | None = None,
     verbose: bool = True,
 ) -> int:
-    """Give every batch normalization of a model the mean and the variance of what it reads on data.
+    """Set the moving statistics of every batch normalization to the mean and the variance of its inputs on data.
 
-    For a quantized model behind quantization-aware training, or behind anything that changed its weights, before it is
-    exported; ranges of activations behind a normalization stay as they are, so calibrate again where they moved much.
-    A float model works as well: it then computes something else, which only labels can judge.
+    Use it for a quantized model after quantization-aware training, or after any other change of its weights, before
+    the export. Ranges of activations behind a normalization are not changed, so calibrate again if the activations
+    changed much. It works on a float model too, but changes its function, so judge the result by labels.
 
     Args:
         model: A quantized model, or a functional or sequential float model; its normalizations change in place. Ctrl-C
             or an error puts all of them back.
         data: Samples as for `calibrate`, like those of the training and some hundreds at least; labels are ignored.
-            They are read once per normalization, so give an array or a dataset rather than a generator.
+            They are read once per normalization, so give an array or a dataset, not a generator.
         batch_size: How many samples of an array make a batch; the result does not depend on it.
-        progress: Called with the normalizations done, their number, and the name of the last one.
+        progress: Called with the number of normalizations done, their total, and the name of the last one.
         verbose: Whether to show a progress bar where there is no `progress`.
 
     Returns:
         How many normalizations there are.
 
     Raises:
-        DataError: If the data do not fit the model, are read up before the last normalization, or if a normalization
-            meets NaN or infinity.
+        DataError: If the data do not fit the model, are exhausted before the last normalization, or if the input of a
+            normalization holds NaN or infinity.
         UnsupportedModelError: If the model's graph cannot be read.
         UnbuiltModelError: If the model does not know its input shape.
 
@@ -93,7 +93,7 @@ def estimate_statistics(
 def _moments(
     model: keras.Model, layer: str, norm: Any, tensors: list[Any], data: Any, batch_size: int
 ) -> tuple[Floats, Floats]:
-    """Return mean and variance per channel of some tensors over data, by Chan's update of both per batch."""
+    """Return mean and variance per channel of some tensors over data, updated per batch by Chan's formula."""
     axis = norm.axis[0] if isinstance(norm.axis, (list, tuple)) else norm.axis
     function = functional_model(model.inputs, tensors, name="norm_inputs")
     run = traced(lambda inputs: keras.tree.flatten(function(inputs, training=False)), model.inputs)

@@ -4,9 +4,9 @@ A positively homogeneous activation f lets a channel be scaled on its way from o
 
     W2 f(W1 x + b1) = (W2 S^-1) f(S W1 x + S b1)        S diagonal, s_i > 0
 
-"ranges"    s_i = sqrt(max|W2_i| / max|W1_i|) makes both ends of every channel equally wide: a weight that shares its
-            scale with others loses less (Nagel et al. 2019, arXiv:1906.04721, section 4.1). Repeated along chains of
-            several layers until nothing moves.
+"ranges"    s_i = sqrt(max|W2_i| / max|W1_i|) gives channel i of both weights the same range, so that weights with a
+            scale per tensor lose less (Nagel et al. 2019, arXiv:1906.04721, section 4.1). Repeated along chains of
+            several layers until the factors are 1.
 "moments"   s_i = min(1 / sigma_i, 1), sigma_i the standard deviation of the activation that the batch normalization
             behind the first layer predicts: wide activation channels are narrowed (Sony's MCT, scale_equalization).
             With relu(z), z ~ N(beta, gamma^2), a = beta / |gamma|:
@@ -33,20 +33,20 @@ from qdq_workbench.post_training.weight_grids import bind_float, multiply
 
 _ROUNDS = 20
 _STEADY = 1e-4
-_LARGEST = 2.0**20  # a channel next to zero must not be blown up without bound
+_LARGEST = 2.0**20  # bounds the factor of a channel whose weights are near zero
 
 
 def equalize_scales(model: keras.Model, method: str = "ranges") -> keras.Model:
-    """Return a copy of a float model whose channels are scaled so that quantization loses less.
+    """Return a copy of a float model whose channels are scaled to reduce the quantization error.
 
-    Batch normalizations are folded first. A channel is scaled where a convolution (`Conv1D`, `Conv2D`,
-    `Conv1DTranspose`, `Conv2DTranspose`, `DepthwiseConv2D`) or a `Dense` feeds exactly one such layer, through nothing
-    but a ReLU-like activation and layers that treat channels apart (pooling, padding, dropout); elsewhere nothing
-    changes. What the model computes stays the same up to float rounding. See the top of the file for the equations.
+    Batch normalizations are folded first. A channel is scaled if a convolution (`Conv1D`, `Conv2D`, `Conv1DTranspose`,
+    `Conv2DTranspose`, `DepthwiseConv2D`) or a `Dense` has exactly one reader of these classes, with only ReLU-like
+    activations and per-channel layers (pooling, padding, dropout) in between; nothing else changes. The function of
+    the model stays the same up to float rounding. See the module docstring for the equations.
 
     Args:
-        model: A built functional or sequential Keras model; it is only read. Nested models are laid flat.
-        method: "ranges", or "moments" (only channels behind which a batch normalization was folded).
+        model: A built functional or sequential Keras model; it is only read. Nested models are flattened.
+        method: "ranges", or "moments" (only layers that absorbed a batch normalization and have a ReLU behind them).
 
     Returns:
         The equalized model, not compiled.
@@ -112,13 +112,13 @@ def _scale(layers: dict[str, Any], chain: Chain, factor: np.ndarray) -> None:
 
 
 def _is_rectified(chain: Chain) -> bool:
-    """Return whether a plain ReLU follows the producer at once, which the moments are about."""
+    """Return whether the producer applies a plain ReLU, or one follows it directly, as the moments assume."""
     first = chain.producer if activation_name(chain.producer) != "linear" else next(iter(chain.between), None)
     return first is not None and activation_name(first) == "relu"
 
 
 def _deviations(model: keras.Model) -> dict[str, np.ndarray]:
-    """Return the deviations of rectified outputs per layer, by the name it has in the folded model."""
+    """Return the standard deviations of rectified outputs, by the name of the layer in the folded model."""
     bound = bind_graph(model)
     layers = {call.node.name: call.operation for call in bound.calls}
     names = Rebuilder(bound).names

@@ -1,13 +1,13 @@
-"""Shift-negative correction: activations with few negative values are moved to start at 0.
+"""Shift-negative correction: activations with a short negative side are shifted to start at 0.
 
 An activation such as swish has a short negative side, m <= f(x) with m = -0.278, that costs a signed grid half of its
-levels. With s = -m the sum y = f(x) + s has none, and the layer behind takes it back:
+levels. With s = -m the sum y = f(x) + s has no negative values, and the layer behind subtracts the shift in its bias:
 
     W f(x) + b = W y + (b - s * sum(W))           sum over all inputs of an output channel
 
-A convolution that pads pads y with s, since f(x) was padded with 0. It pays where a grid without negative values has
-finer steps than one with them: under `power_of_two="scale"` on an asymmetric grid the steps are halved. An asymmetric
-grid whose scale is free gains nothing, and a symmetric one loses a little.
+A convolution with padding pads y with s, since f(x) was padded with 0. The shift helps where a grid without negative
+values has a smaller scale than one with them: with `power_of_two="scale"` on an asymmetric grid the scale is halved.
+An asymmetric grid with a free scale gains nothing, and a symmetric one loses a little.
 
 Source: MCT's `shift_negative_activation.py`.
 """
@@ -28,7 +28,7 @@ from qdq_workbench.graph_builder import BoundGraph, Call
 from qdq_workbench.post_training.chains import AXES
 from qdq_workbench.post_training.weight_grids import bind_float
 
-#: Lowest values of activations, rounded down. Of gelu the tanh approximation reaches lower than the exact function.
+#: Lowest values of activations, rounded down; for gelu that of the tanh approximation, which is lower than the exact.
 LOWEST = {"silu": -0.27847, "gelu": -0.17005, "hard_silu": -0.375, "elu": -1.0, "selu": -1.7581}
 
 
@@ -37,21 +37,22 @@ def shift_negative(
 ) -> keras.Model:
     """Return a copy of a float model whose activations with a short negative side start at 0.
 
-    Shifted are activation layers and `keras.ops` activations (swish, gelu, hard_swish, elu, selu) all of whose readers
-    are `Conv1D`, `Conv2D`, `DepthwiseConv2D` or `Dense` layers with one call; others stay as they are. Layers without
-    a bias get one. What the model computes stays the same up to float rounding.
+    It shifts activation layers and `keras.ops` activations (swish, gelu, hard_swish, elu, selu) if all of their
+    readers are `Conv1D`, `Conv2D`, `DepthwiseConv2D` or `Dense` layers with one call; others stay as they are. Readers
+    without a bias get one. The function of the model stays the same up to float rounding.
 
     Args:
-        model: A built functional or sequential Keras model; it is only read. Nested models are laid flat.
-        ratio: Shift only where the shift is at most this share of the largest value of the activation; needs
-            `largest`.
-        largest: Returns the largest value of a tensor by its name, such as that of a calibration; None shifts all.
+        model: A built functional or sequential Keras model; it is only read. Nested models are flattened.
+        ratio: Shift an activation only if the shift is at most this share of its largest value, at least 0; it has an
+            effect only with `largest`.
+        largest: A function that returns the largest value of a tensor by its name, such as the recorded range of a
+            calibration; None shifts all.
 
     Returns:
         The corrected model, not compiled.
 
     Raises:
-        SpecError: If `ratio` is not a number from 0 on.
+        SpecError: If `ratio` is not a number of at least 0.
         UnsupportedModelError: If the model's graph cannot be read.
         UnbuiltModelError: If the model does not know its input shape.
 
@@ -111,7 +112,7 @@ def _pads_by_size(graph: ModelGraph, node: Node) -> bool:
 
 
 class _ShiftingRebuilder(Rebuilder):
-    """Adds the shift behind activations, and takes it back in the biases of their readers."""
+    """Adds the shift behind activations, and subtracts it in the biases of their readers."""
 
     def __init__(self, bound: BoundGraph, shifts: dict[str, float]) -> None:
         super().__init__(bound)
@@ -121,7 +122,7 @@ class _ShiftingRebuilder(Rebuilder):
         }
 
     def compute(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Shift what an activation returns; pad with the shift what a convolution reads."""
+        """Shift the output of an activation; pad the input of a convolution with the shift."""
         if call.node.layer in self._readers and call.node.settings.get("padding") == "same":
             shift = self._readers[call.node.layer]
             padded = keras.ops.pad(args[0], _padding(call.node, args[0].shape), constant_values=shift)
@@ -134,7 +135,7 @@ class _ShiftingRebuilder(Rebuilder):
         return self.named(result + self._shifts[tensor], f"{self.names[call.node.layer]}_shift")
 
     def make(self, call: Call) -> Any:
-        """Clone a layer; one that takes a shift back gets a bias, and does not pad by itself."""
+        """Clone a layer; a reader of a shifted tensor gets a bias and no padding of its own."""
         clone = super().make(call)
         if call.node.layer not in self._readers:
             return clone
@@ -144,7 +145,7 @@ class _ShiftingRebuilder(Rebuilder):
         return clone_operation(type(clone).from_config(config), clone.name)
 
     def copy_weights(self) -> None:
-        """Copy all variables and take the shifts back."""
+        """Copy all variables and subtract the shifts in the biases of the readers."""
         sources = {call.node.layer: call.operation for call in self.bound.calls}
         for layer, clone in self.clones.items():
             if not isinstance(clone, keras.layers.Layer):
@@ -162,7 +163,7 @@ class _ShiftingRebuilder(Rebuilder):
 
 
 def _padding(node: Node, shape: tuple[int | None, ...]) -> list[tuple[int, int]]:
-    """Return what `padding="same"` adds on both sides of every axis."""
+    """Return the padding that `padding="same"` adds on both sides of every axis."""
     spatial = []
     sizes = zip(shape[1:-1], _per_axis(node, "kernel_size", shape), strict=True)
     steps = zip(_per_axis(node, "strides", shape), _per_axis(node, "dilation_rate", shape), strict=True)

@@ -1,17 +1,18 @@
 """Smoothing: scales moved from activations into the weights that read them.
 
-What a normalization or a linear layer returns is divided channel by channel, and the rows of the weights behind it are
-multiplied by the same factors, so the function stays:
+The output of a normalization or a linear layer is divided channel by channel, and the rows of the weights behind it
+are multiplied by the same factors, so the function stays the same:
 
     Y = (X diag(s)^-1) (diag(s) W)              s_c = max|X_c|^alpha / max|W_c|^(1 - alpha)
 
-A few channels of a Transformer's activations reach a hundred times as far as the others and set the step for all; the
-weights behind them are even, and have scales per output channel. alpha says how much of the spread the weights take:
-0.5 halves it in decibels. Where alpha is searched, that one is taken whose estimated error is least:
+A few channels of a Transformer's activations have values a hundred times as large as the others and set the scale for
+all; the weights behind them have channels of similar range, and one scale per output channel. alpha is the share of
+the spread that moves into the weights: 0.5 halves it in decibels. If alpha is searched, the one with the least
+estimated error is taken:
 
     E = step_x^2 / 12 * sum (s W)^2 + sum_c mean(X_c^2) / s_c^2 * sum (Q(s W) - s W)_c^2
 
-the rounding of the activation through the weights, and the rounding of the weights times the activation.
+that is the rounding error of the activation times the weights, and that of the weights times the activation.
 
 Source: Xiao et al. 2022, arXiv:2211.10438, equation 4; the error is that of independent roundings.
 """
@@ -50,7 +51,7 @@ from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 Floats = npt.NDArray[np.float64]
 _ALPHAS = tuple(number / 20 for number in range(21))
-_LARGEST = 2.0**20  # a channel next to zero must not be blown up without bound
+_LARGEST = 2.0**20  # bounds the factor of a channel whose values are near zero
 _NORMS = (*BATCH_NORMALIZATION, *NORMALIZATIONS)
 
 
@@ -66,17 +67,17 @@ def smooth_scales(
 ) -> keras.Model:
     """Return a copy of a float model whose activations have channels of more equal range, at the expense of weights.
 
-    A tensor is smoothed that a normalization (`LayerNormalization`, `RMSNormalization`, `BatchNormalization`) or a
-    `Dense` with a linear or ReLU activation returns, if all that read it are layers with weights: `Dense`,
-    `EinsumDense`, `Conv1D`, `Conv2D`, `DepthwiseConv2D`, `MultiHeadAttention`. What the model computes stays the same
-    up to float rounding. See the top of the file for the equations.
+    It smooths the outputs of normalizations (`LayerNormalization`, `RMSNormalization`, `BatchNormalization`) and of
+    `Dense` layers with a linear or ReLU activation, if all readers of the tensor are layers with weights: `Dense`,
+    `EinsumDense`, `Conv1D`, `Conv2D`, `DepthwiseConv2D`, `MultiHeadAttention`. The function of the model stays the
+    same up to float rounding. See the module docstring for the equations.
 
     Args:
-        model: A built functional or sequential Keras model; it is only read. Nested models are laid flat.
+        model: A built functional or sequential Keras model; it is only read. Nested models are flattened.
         data: Samples as for `calibrate`, to measure the range of every channel.
-        alpha: How much of the spread the weights take, 0 to 1; None to search the best for every tensor. A tensor of
-            which no alpha lowers the estimated error stays as it is.
-        plan: A plan of this very model, which says which weights are quantized how; None for the default plan.
+        alpha: The share of the spread that moves into the weights, 0 to 1; None to search the best for every tensor. A
+            tensor stays as it is if no alpha lowers its estimated error.
+        plan: A plan of this model, which decides the quantized weights and their grids; None for the default plan.
         target: The target of the default plan.
         steps: How many batches of the data to read at most, at least 1; None for all.
         batch_size: How many samples of an array make a batch, at least 1.
@@ -85,7 +86,7 @@ def smooth_scales(
         The smoothed model, not compiled.
 
     Raises:
-        QuantizerError: If alpha is no number from 0 to 1.
+        QuantizerError: If alpha is neither None nor a number from 0 to 1.
         SpecError: If the plan is of another model.
         DataError: If the data do not fit the model, a tensor holds NaN or infinity, or `steps` or `batch_size` is out
             of its range.
@@ -152,7 +153,7 @@ class _Place:
 
 @dataclasses.dataclass(frozen=True)
 class _Channels:
-    """What data say of the channels of a tensor: lowest and highest value, and the mean square."""
+    """The lowest value, the highest value and the mean square of every channel of a tensor on the data."""
 
     low: Floats
     high: Floats
@@ -164,7 +165,7 @@ class _Channels:
 
 
 class _Smoothing:
-    """The factors of one place."""
+    """Computes the factors of one tensor."""
 
     def __init__(
         self,
@@ -181,7 +182,7 @@ class _Smoothing:
         self._widest = np.max([_rows(value, axis).max(axis=1) for value, axis, _ in self._weights], axis=0)
 
     def scale(self, alpha: float) -> Floats:
-        """Return the factors of one alpha, around 1 in the geometric mean; channels that say nothing keep theirs."""
+        """Return the factors of one alpha, with geometric mean 1; channels whose values are all zero get factor 1."""
         peak = self._channels.peak
         usable = (peak > 0.0) & (self._widest > 0.0)
         if not usable.any():
@@ -192,14 +193,14 @@ class _Smoothing:
         return scale
 
     def best(self) -> Floats | None:
-        """Return the factors of the alpha with the least error; None where smoothing gains nothing."""
+        """Return the factors of the alpha with the least error; None if no alpha lowers the error."""
         as_it_is = self._error(np.ones_like(self._channels.peak))
         tried = [(self._error(scale), alpha, scale) for alpha in _ALPHAS for scale in (self.scale(alpha),)]
         error, _, scale = min(tried, key=lambda each: each[:2])
         return scale if error < as_it_is else None
 
     def _error(self, scale: Floats) -> float:
-        """Return the estimated error of what the readers compute."""
+        """Return the estimated error of the readers' outputs with these factors."""
         step = 0.0
         if self._grid is not None:
             low, high = (self._channels.low / scale).min(), (self._channels.high / scale).max()
@@ -234,7 +235,7 @@ def _find_places(graph: ModelGraph) -> list[_Place]:
 
 
 def _can_be_divided(node: Node, rank: int) -> bool:
-    """Return whether what a layer returns can be divided channel by channel within the layer."""
+    """Return whether the output of a layer can be divided channel by channel by scaling the layer's own weights."""
     if node.is_operation or node.opaque:
         return False
     if node.is_a(*_NORMS):
@@ -246,7 +247,7 @@ def _can_be_divided(node: Node, rank: int) -> bool:
 
 
 def _readers_of(graph: ModelGraph, node: Node, index: int) -> tuple[_Reader, ...] | None:
-    """Return the weights by which a layer reads a tensor; None if it uses it in any other way."""
+    """Return the weights that a layer multiplies a tensor with; None if it uses the tensor in any other way."""
     if node.is_operation or node.opaque or len(graph.calls(node.layer)) > 1:
         return None
     if node.is_a(*MULTI_HEAD_ATTENTION):
@@ -280,7 +281,7 @@ def _of_einsum(node: Node) -> tuple[_Reader, ...] | None:
 def _measured(
     builder: Rebuilder, model: keras.Model, tensors: list[str], data: Any, steps: int | None, batch_size: int
 ) -> dict[str, _Channels]:
-    """Return what every channel of some tensors holds over data."""
+    """Return the statistics of every channel of some tensors over data."""
     if not tensors:
         return {}
     function = functional_model(model.inputs, [builder.values[name] for name in tensors], name="channels")
@@ -308,7 +309,7 @@ def _rows(values: Floats, axis: int) -> Floats:
 
 
 def _divide(layer: Any, factor: Floats) -> None:
-    """Multiply what a layer returns, channel by channel, by factors above 0."""
+    """Multiply the output of a layer, channel by channel, by factors above 0 (its weights and bias are scaled)."""
     for variable in layer.variables:
         if variable.name in ("gamma", "beta", "scale", "kernel", "bias"):
             multiply(variable, factor, -1)

@@ -27,7 +27,7 @@ def weight_placements(
     Args:
         model: The float model.
         bound: Its graph.
-        plan: A plan of this very model, or None for the default plan.
+        plan: A plan of this model, or None for the default plan.
         target: The target of the default plan.
 
     Raises:
@@ -46,9 +46,6 @@ def weight_placements(
 def bind_float(model: keras.Model) -> BoundGraph:
     """Return the graph of a float model.
 
-    Args:
-        model: A built functional or sequential model; it is only read.
-
     Raises:
         UnsupportedModelError: If the model's graph cannot be read, or the model is quantized already.
         UnbuiltModelError: If the model does not know its input shape.
@@ -59,11 +56,7 @@ def bind_float(model: keras.Model) -> BoundGraph:
 
 
 def copy_of(model: keras.Model) -> tuple[keras.Model, dict[str, Any]]:
-    """Return a flat copy of a model with its weights, and its layers by their path in the source.
-
-    Args:
-        model: A built functional or sequential model; it is only read.
-    """
+    """Return a flat copy of a model with its weights, and its layers by their path in the source."""
     builder = Rebuilder(bind_graph(model))
     copy = builder.rebuilt(model.name)
     return copy, builder.clones
@@ -74,42 +67,25 @@ def variable_of(layer: Any, name: str) -> Any:
 
     Args:
         layer: A built layer.
-        name: Such as "kernel".
+        name: The path, such as "kernel".
     """
     return dict(layer_weights(layer))[name]
 
 
 def along(factor: npt.NDArray[np.float64], axis: int, rank: int) -> npt.NDArray[np.float64]:
-    """Return one factor per slice in the shape that multiplies an array along an axis.
-
-    Args:
-        factor: The factors.
-        axis: The axis.
-        rank: Rank of the array.
-    """
+    """Return one factor per slice in the shape that multiplies an array of the given rank along an axis."""
     shape = [1] * rank
     shape[axis] = -1
     return factor.reshape(shape)
 
 
 def multiply(variable: Any, factor: npt.NDArray[np.float64], axis: int) -> None:
-    """Multiply a variable along an axis.
-
-    Args:
-        variable: The variable, which is assigned.
-        factor: One factor per slice.
-        axis: The axis.
-    """
+    """Multiply a variable in place, by one factor per slice along an axis."""
     values = np.asarray(variable, np.float64)
     variable.assign((values * along(factor, axis, values.ndim)).astype(np.float32))
 
 
 def rounded(weights: npt.NDArray[np.float32], spec: QuantizerSpec) -> npt.NDArray[np.float64]:
-    """Return weights as they are on the grid of their own range.
-
-    Args:
-        weights: The weights.
-        spec: The grid.
-    """
+    """Return weights rounded to the grid that `spec` and their own range define."""
     qparams = numerics.qparams_from_range(*numerics.weight_range(weights, spec), spec)
     return np.asarray(numerics.fake_quantize(weights, qparams), np.float64)

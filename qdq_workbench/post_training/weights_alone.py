@@ -1,4 +1,4 @@
-"""`weights_alone`: a specification under which weights alone are integers, for what large matrices cost in memory."""
+"""`weights_alone`: a specification that quantizes weights only, to save the memory of large matrices."""
 
 from __future__ import annotations
 
@@ -26,21 +26,23 @@ def weights_alone(
     symmetric: bool = True,
     narrow_range: bool | None = None,
 ) -> QuantizationSpec:
-    """Return a specification that quantizes the weights of matrix products and tables, and leaves activations in float.
+    """Return a specification that quantizes the weights of matrix products and tables and leaves activations in float.
 
-    It names every `Dense`, `EinsumDense`, `Embedding` and attention layer of a model (also inside of
+    It has an entry for every `Dense`, `EinsumDense`, `Embedding` and attention layer of a model (also inside of
     `TimeDistributed`). Quantize with it in "partial" mode, so that nothing else is quantized; no data are needed.
-    Entries added afterwards overrule it: `spec.add("head", quantize_input=False, quantize_weight=False)` leaves one
+    Entries added later take precedence: `spec.add("head", quantize_input=False, quantize_weight=False)` leaves one
     layer in float.
 
     Args:
         model: A built Keras model, or its graph; it is only read.
-        num_bits: Width of the integers, 2 to 8; up to 4 bits a file holds two in a byte.
+        num_bits: Number of bits of the integers, 2 to 8; up to 4 bits a file stores two integers per byte.
         block_size: How many values share a scale, along the axis that products are summed up over; None for one scale
-            per output channel. ONNX Runtime takes 16, 32, 64, 128 and 256, TensorRT 64 and 128 at 4 bits. Where the
-            axis is no multiple of it, its last block is shorter (TensorRT and OpenVINO take no such weights).
-        symmetric: Zero points of 0. False gives every block a zero point: finer where its values lie on one side.
-        narrow_range: Leave out the lowest integer; None for the target's default, which does on symmetric grids.
+            per output channel. ONNX Runtime takes 16, 32, 64, 128 and 256, TensorRT 64 and 128 at 4 bits. If the
+            length of the axis is not a multiple of it, the last block is shorter (TensorRT and OpenVINO take no such
+            weights).
+        symmetric: Whether zero points are 0. False gives every block a zero point, and a smaller scale if its values
+            have mostly one sign.
+        narrow_range: Whether to leave out the lowest integer; None for True on symmetric grids, else False.
 
     Returns:
         The specification.

@@ -1,4 +1,4 @@
-"""What a runtime makes of a file, and how long it takes, layer by layer."""
+"""The kernels that a runtime executes for a file, and their times by layer."""
 
 from __future__ import annotations
 

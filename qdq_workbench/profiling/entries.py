@@ -1,4 +1,4 @@
-"""What was measured of a file becomes a report: times by layer and by what belongs to none, noise and comparison."""
+"""Builds a report from measured times: by layer and of other kernels, with noise and a comparison with a baseline."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from qdq_workbench.profiling.stopwatch import Times, median_interval, middle, wi
 
 
 class Owners(Protocol):
-    """Tells to which layers the kernels of a file belong: `KernelOwners` for ONNX files."""
+    """Maps the kernels of a file to layers: `KernelOwners` for ONNX files, `OperatorOwners` for LiteRT files."""
 
     kernels: tuple[Kernel, ...]
 
     def kind(self, kernel: Kernel) -> Literal["pair", "layout"] | None:
-        """Return what a kernel is that belongs to no layer, None for others."""
+        """Return the kind of a kernel that belongs to no layer; None for all others."""
 
     def layer(self, node: str) -> str:
-        """Return the layer that a node is called after."""
+        """Return the layer of a node by its name."""
 
     def fused(self, kernel: Kernel, layer: str) -> Iterator[str]:
-        """Yield the layers besides its own that a kernel computes."""
+        """Yield the layers that a kernel computes besides its main one."""
 
 
 def reports_of(
@@ -39,16 +39,16 @@ def reports_of(
     settings: Mapping[str, Any],
     targets: Sequence[str | None],
 ) -> LatencyReport:
-    """Return the report of the first file, with that of the second one as its baseline where there is one.
+    """Return the report of the first file, with that of the second one, if any, as its baseline.
 
     Args:
         paths: The files.
         found: Their times.
-        again: The turns of the first one beside itself.
-        owners: Whose their kernels are.
-        outside: Seconds of a run that pass outside the kernels; None where a profiler adds nothing to its times.
+        again: The second turns of the first file, one per round.
+        owners: The owners of their kernels.
+        outside: Seconds of a run that are spent outside the kernels; None if the profiler adds no overhead.
         settings: Further fields of the reports.
-        targets: What the files were exported for.
+        targets: The targets that the files were exported for.
     """
     common = {**settings, "rounds": len(again), "noise": _noise(found[0], again)}
     reports = [
@@ -82,12 +82,12 @@ def _report(path: pathlib.Path, times: Times, entries: _Entries, settings: Mappi
 
 
 class _Entries:
-    """Adds up the times of a file's kernels, by layer and by what belongs to none.
+    """Adds up the times of a file's kernels, by layer and by conversions.
 
     Args:
-        owners: Its kernels, and whose they are.
-        times: What was measured.
-        outside: Seconds of a run that pass outside the kernels; None where a profiler adds nothing to its times.
+        owners: Its kernels and their owners.
+        times: The measured times.
+        outside: Seconds of a run that are spent outside the kernels; None if the profiler adds no overhead.
     """
 
     def __init__(self, owners: Owners, times: Times, outside: float | None) -> None:
@@ -95,7 +95,7 @@ class _Entries:
         kernels = self._owners.kernels
         told = [1e-3 * middle(times.kernels.get(kernel.name) or (0.0,)) for kernel in kernels]
         self.total = 1e3 * statistics.median(times.seconds)
-        if outside is None:  # runs with counters may have met a busier machine than those without
+        if outside is None:  # runs with counters may be slower, so their sum may exceed the total
             scale = min(1.0, self.total / (sum(told) or self.total))
             self._ms = [scale * one for one in told]
         else:
@@ -103,7 +103,7 @@ class _Entries:
             self._ms, _ = without_profiler(told, inputs, self.total, 1e3 * outside)
 
     def shares(self) -> tuple[tuple[LayerLatency, ...], tuple[OtherLatency, ...]]:
-        """Return the entries of a run, of the layers and of what belongs to none."""
+        """Return the entries of the layers, and those of conversions and of the time outside the kernels."""
         total = self.total
         ms: dict[str, float] = {}
         kernels: dict[str, list[str]] = {}

@@ -1,9 +1,9 @@
 """Which nodes of a file each kernel computes: ONNX Runtime's optimized graph, matched with the file.
 
-The runtime fuses nodes into kernels, changes layouts, and names the results in several ways: after the node
-(`conv/Conv`, `conv/Conv_token_3`), after the tensor that comes out (`relu/Relu_nchwc`), or anew. The tensors between
-the kernels keep their names only where the layout stays. So a kernel is anchored at one node first, by what it writes
-or by its name, and then takes the nodes around it that the kernel's operator computes too.
+The runtime fuses nodes into kernels, changes layouts, and names the kernels in several ways: after the node
+(`conv/Conv`, `conv/Conv_token_3`), after its output tensor (`relu/Relu_nchwc`), or with a new name. The tensors
+between the kernels keep their names only if the layout does not change. So each kernel is first anchored at one node,
+by its output or its name, and then takes the nodes around it that the kernel's operator computes too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OTHER_NAMES = {
     "MatMulIntegerToFloat": _PRODUCTS,
     "MatMulNBits": _PRODUCTS,
 }
-# What the kernel behind it takes in; all else joins the kernel before it.
+# Operators that are computed by the kernel behind them; all others by the kernel before them.
 _PROLOGUE = frozenset({"Cast", "DequantizeLinear", "Identity", "Pad", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 _HEAVY = frozenset({"AveragePool", "Conv", "ConvTranspose", "GRU", "Gemm", "LSTM", "MatMul", "MaxPool", "Resize"})
 _PAIRS = frozenset({"DequantizeLinear", "QuantizeLinear"})
@@ -43,14 +43,14 @@ class Kernel:
     """One node of the graph that a runtime executes.
 
     Args:
-        name: Its name, as a profile tells it.
-        operator: What it computes, such as "QLinearConv".
-        leader: The node of the file that it mainly computes; None for what the runtime has put in.
+        name: Its name in a profile.
+        operator: Its operator, such as "QLinearConv".
+        leader: The node of the file that it mainly computes; None for a node that the runtime inserted.
         nodes: All nodes of the file that it computes, in the file's order.
-        inputs: How many inputs it has.
-        kind: "pair" or "layout" where the runtime says that it is a conversion; None where its operator tells.
-        pair: For a conversion, the QuantizeLinear or DequantizeLinear of the file that it stands for, also where the
-            runtime copied or moved that; empty where none is known.
+        inputs: Number of its inputs.
+        kind: "pair" or "layout" for a conversion that the runner has recognized; None to decide by the operator.
+        pair: For a conversion, the QuantizeLinear or DequantizeLinear of the file that it computes, also if the
+            runtime copied or moved that node; empty if none is known.
     """
 
     name: str
@@ -63,12 +63,7 @@ class Kernel:
 
 
 def match_kernels(file: onnx.ModelProto, optimized: onnx.ModelProto) -> list[Kernel]:
-    """Return the kernels that ONNX Runtime executes for a file, in their order.
-
-    Args:
-        file: The file.
-        optimized: The graph that the runtime has made of it.
-    """
+    """Return the kernels that ONNX Runtime executes for a file, in their order."""
     conversions = _Conversions(file)
     kernels = _Match(file, list(optimized.graph.node)).kernels()
     return [
@@ -78,9 +73,10 @@ def match_kernels(file: onnx.ModelProto, optimized: onnx.ModelProto) -> list[Ker
 
 
 class _Conversions:
-    """Finds the Q/DQ nodes of a file that the conversions of an optimized graph stand for.
+    """Finds the Q/DQ nodes of a file that the conversions of an optimized graph were made from.
 
-    The runtime copies nodes and puts pairs in around what it moves, under names of its own, but with the pair's scale.
+    The runtime copies nodes and inserts pairs around operations that it moves, under new names but with the same
+    scale.
     """
 
     def __init__(self, file: onnx.ModelProto) -> None:
@@ -99,7 +95,7 @@ class _Conversions:
 
 
 class _Match:
-    """Assigns nodes of a file to the nodes of an optimized graph, which are known by their places in it."""
+    """Assigns nodes of a file to the nodes of an optimized graph; both are identified by their positions."""
 
     def __init__(self, file: onnx.ModelProto, optimized: Sequence[onnx.NodeProto]) -> None:
         self._optimized = optimized
@@ -138,7 +134,7 @@ class _Match:
                 yield self._producer[name]
 
     def _anchor(self) -> dict[int, int]:
-        """Return one node of the file per kernel that stands for some."""
+        """Return the anchor of each kernel: a node of the file that it computes."""
         by_name = {node.name: place for place, node in enumerate(self._nodes)}
         found = {}
         for kernel, node in enumerate(self._optimized):
@@ -146,7 +142,7 @@ class _Match:
             plain = _SUFFIX.sub("", node.name)
             candidates = [*written, by_name.get(node.name), by_name.get(plain), self._producer.get(plain)]
             free = [place for place in candidates if place is not None and place not in self._owner]
-            if node.op_type in _MOVERS:  # one that the runtime put in writes what the node before it wrote in the file
+            if node.op_type in _MOVERS:  # an inserted one writes the tensor of the node before it under the same name
                 free = [place for place in free if self._nodes[place].op_type == node.op_type]
             anchor = next(iter(free), None)
             if anchor is not None:
@@ -155,7 +151,7 @@ class _Match:
         return found
 
     def _take_above(self, kernel: int, anchor: int) -> int:
-        """Take the nodes in front of the anchor that the kernel computes too; return the main one of all."""
+        """Take the nodes in front of the anchor that the kernel computes too; return the kernel's main node."""
         wanted = _plain_operators(self._optimized[kernel].op_type)
         if self._nodes[anchor].op_type in wanted:
             return anchor
@@ -169,7 +165,7 @@ class _Match:
         return path[-1] if path else anchor
 
     def _path_up(self, anchor: int, wanted: frozenset[str]) -> list[int]:
-        """Return the nearest way from the anchor to a node that nobody has yet and whose operator is wanted."""
+        """Return the shortest path from the anchor up to an unassigned node whose operator is wanted."""
         ways = [[anchor]]
         seen = {anchor}
         for way in ways:
@@ -192,7 +188,7 @@ class _Match:
                     waiting.append(place)
 
     def _join_the_kernel_before(self) -> None:
-        """Give what nobody has to the kernel that ran last before it: only that one can have computed it."""
+        """Assign remaining nodes to the last kernel before them, the only one that can have computed them."""
         reached: dict[int, int] = {}  # the last kernel at or before each node
         for place, node in enumerate(self._nodes):
             before = [reached[other] for other in self._before(place) if other in reached]
@@ -218,7 +214,7 @@ def _plain_operators(operator: str) -> frozenset[str]:
 
 
 def _computed(file: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    """Yield the nodes that depend on an input; the runtime computes all others once, when it opens the file."""
+    """Yield the nodes that depend on an input; the runtime folds all others when it loads the file."""
     constants = {tensor.name for tensor in file.graph.initializer}
     reached = {value.name for value in file.graph.input if value.name not in constants}
     for node in file.graph.node:

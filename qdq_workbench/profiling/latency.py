@@ -1,4 +1,4 @@
-"""What a profile of a file in a runtime found: frozen data, as text and for programs."""
+"""The report of a profile of a file in a runtime."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qdq_workbench.runtimes.other_target import other_target_remark
 _FORMAT = "qdq-workbench/latency-report"
 _PLAIN = ("total_ms", "runs", "batch", "threads", "runtime", "noise", "speedup")
 _WORTH_IT, _SHOWN = 1.02, 4
-_LEAST_ROUNDS = 6  # the extremes of fewer hold the median less than 95 times in 100
+_LEAST_ROUNDS = 6  # the extremes of fewer rounds contain the median with less than 95 % probability
 Kind = Literal["pair", "layout", "runtime"]
 KINDS: dict[Kind, str] = {
     "pair": "Q/DQ that stays",
@@ -36,11 +36,11 @@ class LayerLatency:
     """The time of one layer.
 
     Args:
-        layer: Path of the layer; in a file that carries no plan, name of the node.
-        ms: Milliseconds per run of all kernels that compute mainly this layer.
-        share: Its part of the whole run, from 0 to 1.
+        layer: Path of the layer; in a file without a plan, name of the node.
+        ms: Milliseconds per run of all kernels with this main layer.
+        share: Its share of the whole run, from 0 to 1.
         kernels: The operators of these kernels, such as "QLinearConv".
-        fused: The other layers that these kernels compute as well, such as an activation.
+        fused: The other layers that these kernels compute too, such as an activation, and that have no entry.
     """
 
     layer: str
@@ -56,11 +56,11 @@ class OtherLatency:
 
     Args:
         what: "pair" for a QuantizeLinear or DequantizeLinear that no kernel absorbs, "layout" for a transposition that
-            the runtime or the exporter put in, "runtime" for what passes outside the kernels.
-        name: Name of the QuantizeLinear or DequantizeLinear of the file that it is, with all of the runtime's copies of
-            it; of the kernel, for what the runtime has put in; empty outside the kernels.
+            the runtime or the exporter inserted, "runtime" for the time outside the kernels.
+        name: Name of the QuantizeLinear or DequantizeLinear in the file, whose entry includes the runtime's copies of
+            it; name of the kernel if the runtime inserted it; empty for the time outside the kernels.
         ms: Milliseconds per run.
-        share: Its part of the whole run, from 0 to 1.
+        share: Its share of the whole run, from 0 to 1.
     """
 
     what: Kind
@@ -71,7 +71,7 @@ class OtherLatency:
 
 @dataclasses.dataclass(frozen=True)
 class Gain:
-    """What some layers take in a file and in its baseline.
+    """The time of some layers in a file and in its baseline.
 
     Args:
         layers: The smallest set of layers whose kernels compute no other layer, in either file.
@@ -91,7 +91,7 @@ class Gain:
 
 @dataclasses.dataclass(frozen=True)
 class LatencyReport(LoadedReport):
-    """What `profile_onnx` measured.
+    """The report of `profile_onnx`.
 
     Args:
         path: The file.
@@ -103,18 +103,18 @@ class LatencyReport(LoadedReport):
         batch: Samples per run.
         threads: Threads within a kernel; None for the runtime's own choice.
         runtime: The version of the runtime.
-        noise: How far the file's time may seem to differ from its own: the 95 % interval of the ratio between two
-            turns in a round reaches this far from 1.
-        baseline: The report of the file that it was compared with, measured in the same rounds.
-        speedup: How many times as fast as the baseline, above 1 if faster, the median over all rounds; None
-            without a baseline.
-        speedup_interval: The 95 % interval of that median; with fewer than 6 rounds, of which no such interval can be
-            told, the lowest and highest of them.
+        noise: The noise of the measurement: the largest distance from 1 of the 95 % interval of the ratio between two
+            turns of the same file in a round.
+        baseline: The report of the baseline file, measured in the same rounds; None without a baseline.
+        speedup: The median over all rounds of the baseline's time divided by the file's, above 1 if the file is
+            faster; None without a baseline.
+        speedup_interval: The 95 % interval of that median; with fewer than 6 rounds, which have no such interval, the
+            lowest and the highest ratio.
         engine: Name of the runtime: "ONNX Runtime", "OpenVINO" or "LiteRT".
-        rounds: How many turns the file had; None in reports that do not tell.
-        target: The target that the file was exported for; None for a float file, one of another exporter, and in
-            reports that do not tell.
-        saturates: Whether sums may saturate in the kernels that were measured, on a processor without VNNI.
+        rounds: Number of turns of the file; None in reports of earlier versions.
+        target: The target that the file was exported for; None for a float file, a file of another exporter, and in
+            reports of earlier versions.
+        saturates: Whether sums may saturate in the measured kernels, on a processor without VNNI.
     """
 
     _what: ClassVar[str] = "latency report"
@@ -159,10 +159,10 @@ class LatencyReport(LoadedReport):
 
     @property
     def gains(self) -> tuple[Gain, ...]:
-        """What every layer, or group of layers that are fused somewhere, saves; the largest gain first.
+        """The gain of every layer, or group of layers that share kernels in either file; the largest gain first.
 
-        Empty without a baseline. A layer that has a kernel of its own here and is fused into another one in the
-        baseline cannot be compared alone, so both are compared together.
+        Empty without a baseline. A layer with its own kernel in one file that is fused into another layer in the other
+        file cannot be compared alone, so both layers are compared together.
         """
         if self.baseline is None:
             return ()
@@ -180,24 +180,24 @@ class LatencyReport(LoadedReport):
 
     @property
     def interval_name(self) -> str:
-        """What `speedup_interval` is: an interval of 95 %, or the extremes of too few rounds for one."""
+        """The name of `speedup_interval`: the 95 % interval, or the extremes if there are too few rounds for one."""
         if self.rounds is None or self.rounds >= _LEAST_ROUNDS:
             return "95 % interval"
         return "one round" if self.rounds == 1 else f"extremes of {self.rounds} rounds"
 
     @property
     def target_remark(self) -> str:
-        """That the file was exported for another target than the measured runtime, and what to do; or empty."""
+        """A remark if the file was exported for another target than the measured runtime's, with a remedy; else ""."""
         return other_target_remark(self.target, self.engine, str(self.path))
 
     @property
     def processor_remark(self) -> str:
-        """That sums may saturate in the measured kernels, as this processor has no VNNI, and what to do; or empty."""
+        """A remark if sums may saturate in the measured kernels (no VNNI), with a remedy; else empty."""
         return SATURATES if self.saturates else ""
 
     @property
     def remark(self) -> str:
-        """What to do where nothing shows that the file is 2 % faster than its baseline; empty where it is shown."""
+        """Advice if the file is not shown to be 2 % faster than its baseline; else empty."""
         if self.speedup is None or self.speedup_interval is None or self.speedup_interval[0] >= _WORTH_IT:
             return ""
         if self.speedup_interval[1] >= _WORTH_IT:
@@ -237,7 +237,7 @@ class LatencyReport(LoadedReport):
         """Rebuild a report from `to_dict`, also after it went through JSON.
 
         Args:
-            data: What `to_dict` returned.
+            data: A dictionary made by `to_dict`.
 
         Raises:
             DataError: If the dictionary is not a latency report of this version.
@@ -293,7 +293,7 @@ def _build(data: Mapping[str, Any]) -> LatencyReport:
         percentiles={int(key): value for key, value in data["percentiles"].items()},
         speedup_interval=None if interval is None else (interval[0], interval[1]),
         baseline=None if baseline is None else LatencyReport.from_dict(baseline),
-        engine=data.get("engine", "ONNX Runtime"),  # reports of before are of the one runtime that there was
+        engine=data.get("engine", "ONNX Runtime"),  # reports without the field predate the other runtimes
         rounds=data.get("rounds"),
         target=data.get("target"),
         saturates=data.get("saturates", False),
@@ -320,7 +320,7 @@ def _gain_lines(gains: Iterable[Gain]) -> list[str]:
 
 
 def _groups(entries: Iterable[LayerLatency]) -> Iterator[tuple[str, ...]]:
-    """Yield the sets of layers that are connected by common kernels, in the order in which they are first met."""
+    """Yield the sets of layers that are connected by shared kernels, in the order of their first layers."""
     linked: dict[str, set[str]] = {}
     for entry in entries:
         together = {entry.layer, *entry.fused}

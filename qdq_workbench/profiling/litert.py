@@ -19,10 +19,7 @@ from qdq_workbench.profiling.stopwatch import measure
 
 
 def check_litert(paths: Sequence[pathlib.Path]) -> None:
-    """Refuse what is no LiteRT file.
-
-    Args:
-        paths: The files.
+    """Raise `FileAccessError` if a file is not a LiteRT file.
 
     Raises:
         FileAccessError: If a file cannot be read, or is none.
@@ -47,16 +44,16 @@ def profile_litert(
     progress: Callable[[int, int, str], object] | None,
     stop: Callable[[], bool] | None,
 ) -> LatencyReport:
-    """Return the times of a `.tflite` file, and of its baseline where there is a second one.
+    """Return the report of a `.tflite` file, with that of its baseline if there is a second file.
 
     Args:
         paths: The file, and the baseline.
         data: Samples; None for random ones.
         threads: Threads within a kernel; None for LiteRT's own choice.
-        rounds: How many turns every file has.
-        batch: Samples per run, where the batch is open.
+        rounds: Number of turns of every file.
+        batch: Samples per run, named in the error for a file with an open batch.
         progress: Called after every round.
-        stop: Asked after every round.
+        stop: Called after every round; True ends the measurement.
     """
     check_litert(paths)
     library = LiteRTLibrary()
@@ -76,9 +73,5 @@ def profile_litert(
 
 
 def batch_of(feed: Mapping[str, np.ndarray]) -> int:
-    """Return how many samples a batch has.
-
-    Args:
-        feed: One batch, by name of the input.
-    """
+    """Return the number of samples of a batch; 1 if any input is a scalar."""
     return len(next(iter(feed.values()))) if all(np.ndim(value) for value in feed.values()) else 1

@@ -1,7 +1,8 @@
 """Which operators of a `.tflite` file each kernel of LiteRT computes, and to which layers they belong.
 
-LiteRT's own kernels are told with the number of their operator. XNNPACK, which computes most on CPUs, tells only what
-each of its kernels is, in computing order: so they are matched with the operators in order, by what those compute.
+LiteRT's own kernels are reported with the number of their operator. XNNPACK, which computes most operators on CPUs,
+reports only the kind of each kernel, in computing order, so its kernels are matched with the operators in this order
+by their kinds.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _OWN, _OF_DELEGATE, _DELEGATED = 1 << 1, 1 << 2, 1 << 3  # kinds of events: an o
 _OF_PAIRS = frozenset({"DEQUANTIZE", "QUANTIZE"})
 _SUFFIX = re.compile(r"_\d+$")
 _PAIR = "qdq."
-# What XNNPACK's kernels of an operator are called at their beginning; others are called as the operator is.
+# How names of XNNPACK's kernels begin, by operator; kernels of other operators are named like the operator.
 _TAGS = {
     "AVERAGE_POOL_2D": ("Average Pooling", "Global Average Pooling"),
     "BATCH_MATMUL": ("Batch Matrix Multiply",),
@@ -37,7 +38,7 @@ _TAGS = {
     "SUB": ("Subtract",),
     "TRANSPOSE_CONV": ("Deconvolution",),
 }
-# What always has a kernel of its own: no other one may be matched with an operator behind it.
+# Operators that always have their own kernel: matching never skips one of them.
 _HEAVY = frozenset({*_TAGS, "ADD", "DIV", "SOFTMAX"}) - {*_OF_PAIRS, "PAD", "RELU", "RELU6", "RESHAPE"}
 
 
@@ -46,8 +47,8 @@ class Operator:
     """One operator of a `.tflite` file.
 
     Args:
-        kind: What it computes, such as "CONV_2D".
-        layers: The layers that it computes, the main one first; its kind and number where no name tells any.
+        kind: Its kind, such as "CONV_2D".
+        layers: The layers that it computes, in computing order; its kind and number if no tensor name has a layer.
     """
 
     kind: str
@@ -59,7 +60,7 @@ Event = tuple[int, str, int, int]
 
 
 def kernel_events(events: Iterable[Event]) -> list[Event]:
-    """Return the events that are kernels, in computing order; those of a delegate in place of the delegate itself.
+    """Return the events of kernels, in computing order; a delegate is replaced by its kernels.
 
     Args:
         events: The events of one run.
@@ -70,12 +71,7 @@ def kernel_events(events: Iterable[Event]) -> list[Event]:
 
 
 def match_events(operators: Sequence[Operator], events: Sequence[Event]) -> list[Kernel]:
-    """Return the kernels of a run, each with the layers that it computes.
-
-    Args:
-        operators: The operators of the file, in computing order.
-        events: The events that are kernels.
-    """
+    """Return the kernels of a run, each with the layers that it computes."""
     by_number = {number for kind, _, _, number in events if kind == _OWN and number < len(operators)}
     waiting = [place for place in range(len(operators)) if place not in by_number]
     found: list[Kernel] = []
@@ -100,7 +96,7 @@ def match_events(operators: Sequence[Operator], events: Sequence[Event]) -> list
 
 
 def _take(operators: Sequence[Operator], waiting: list[int], tag: str) -> list[int]:
-    """Take the next operator that a kernel of XNNPACK computes, with those in front that have none of their own."""
+    """Take the next operator that an XNNPACK kernel computes, with those in front that have no kernel of their own."""
     for count, place in enumerate(waiting):
         kind = operators[place].kind
         if tag.startswith(_TAGS.get(kind, (kind.replace("_", " ").title(),))):
@@ -113,14 +109,14 @@ def _take(operators: Sequence[Operator], waiting: list[int], tag: str) -> list[i
 
 
 def layers_of(names: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
-    """Return the layers that operators compute, from the names of the tensors that they write.
+    """Return the layers that operators compute, from the names of their tensors.
 
     The converter names a tensor after all operations that are fused into it, the last one first, each with the scopes
-    of its model and layers: `net_1/relu_1/Relu;net_1/conv_1/BiasAdd`. TensorFlow adds a number to scopes that it has
-    met before, which is taken off where every layer has one.
+    of its model and layers: `net_1/relu_1/Relu;net_1/conv_1/BiasAdd`. TensorFlow appends a number to scopes that exist
+    already; it is removed if every layer has one.
 
     Args:
-        names: Per operator, the names of the tensors that tell.
+        names: Per operator, the names of the tensors that name its layers.
     """
     scopes = [list(_scopes(one)) for one in names]
     every = [scope[0] for one in scopes for scope in one]
@@ -132,7 +128,7 @@ def layers_of(names: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
 
 
 def _scopes(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Yield the scopes of the layers in some names without the model's, what is computed first in front."""
+    """Yield the scopes of the layers in some names, without the model's scope, in computing order."""
     parts = [part for name in names for part in name.split(";")]
     found = [scope for part in reversed(parts) if (scope := tuple(part.split("/")[1:-1]))]
     computing = [scope for scope in found if not any(part.startswith(_PAIR) for part in scope)]
@@ -145,7 +141,7 @@ def _up_to_the_pair(scope: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class OperatorOwners:
-    """Tells to which layers the kernels of a `.tflite` file belong, in the form of `KernelOwners`.
+    """Maps the kernels of a `.tflite` file to layers, with the interface of `KernelOwners`.
 
     Args:
         kernels: The kernels that the runtime executes.
@@ -155,26 +151,13 @@ class OperatorOwners:
         self.kernels = tuple(kernels)
 
     def kind(self, kernel: Kernel) -> Literal["pair", "layout"] | None:
-        """Return what a kernel is that belongs to no layer, None for others.
-
-        Args:
-            kernel: One of `kernels`.
-        """
+        """Return the kind of a kernel that belongs to no layer; None for all others."""
         return kernel.kind
 
     def layer(self, node: str) -> str:
-        """Return the layer that a kernel is called after.
-
-        Args:
-            node: The leader of a kernel, which is its layer.
-        """
+        """Return the layer of a kernel's leader, which is the leader itself."""
         return node
 
     def fused(self, kernel: Kernel, layer: str) -> Iterator[str]:
-        """Yield the layers besides its own that a kernel computes.
-
-        Args:
-            kernel: One of `kernels`.
-            layer: The layer that it mainly computes.
-        """
+        """Yield the layers that a kernel computes besides its main one, `layer`."""
         return (name for name in kernel.nodes if name != layer)

@@ -1,6 +1,6 @@
-"""LiteRT's C interface, of which the package `ai-edge-litert` ships the library: what its Python classes do not have.
+"""LiteRT's C interface, whose library is part of the package `ai-edge-litert`.
 
-The classes time whole runs only; the profiler, which tells the time of every operator, is in the C interface.
+The package's Python classes time whole runs only; the profiler of operators is in the C interface alone.
 Source: litert/c/litert_profiler.h and litert_profiler_event.h of LiteRT 2.
 """
 
@@ -42,7 +42,7 @@ Event = tuple[int, str, int, int]
 
 @ctypes.CFUNCTYPE(None, _Pointer)
 def _keep(_: Any) -> None:
-    """Free nothing: the text of an option belongs to Python."""
+    """Free nothing, since the text of an option is owned by Python."""
 
 
 class LiteRTLibrary:
@@ -87,7 +87,7 @@ class LiteRTLibrary:
             raise VerificationError(f"LiteRT refuses the file or its data: LiteRt{name} returned {status}")
 
     def new(self, name: str, *arguments: Any) -> ctypes.c_void_p:
-        """Return the object that a function makes or finds, which is its last argument.
+        """Return the object that a function creates or finds; the function writes it to its last argument.
 
         Args:
             name: The function's name, without the prefix.
@@ -98,24 +98,19 @@ class LiteRTLibrary:
         return made
 
     def number(self, name: str, *arguments: Any, of: Any = ctypes.c_size_t) -> int:
-        """Return the number that a function finds, which is its last argument.
+        """Return the number that a function writes to its last argument.
 
         Args:
             name: The function's name, without the prefix.
             *arguments: Its other arguments.
-            of: The number's type.
+            of: The ctypes type of the number.
         """
         found = of()
         self.call(name, *arguments, ctypes.byref(found))
         return int(found.value)
 
     def free(self, kind: str, made: ctypes.c_void_p) -> None:
-        """Destroy an object.
-
-        Args:
-            kind: What it is, such as "Model".
-            made: The object.
-        """
+        """Destroy an object of a kind such as "Model"."""
         getattr(self._library, f"LiteRtDestroy{kind}")(made)
 
 
@@ -216,6 +211,6 @@ class LiteRTSession:
 
 
 def _free_all(library: LiteRTLibrary, made: list[tuple[str, ctypes.c_void_p]]) -> None:
-    """Destroy what a session made, the last first."""
+    """Destroy the objects of a session in reverse order of creation."""
     while made:
         library.free(*made.pop())

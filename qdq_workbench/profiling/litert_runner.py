@@ -73,12 +73,12 @@ class LiteRTRunner(Runner):
 
 
 def litert_feed(path: pathlib.Path, data: Any, batch: int) -> dict[str, np.ndarray]:
-    """Return one batch for a `.tflite` file, by name of the input; a file has a fixed batch, and gets so many samples.
+    """Return one batch for a `.tflite` file, by name of the input, of the file's fixed batch size.
 
     Args:
         path: The file.
         data: Samples, in any form that `calibrate` takes; None for random ones.
-        batch: How many samples, where the batch is open.
+        batch: The batch size that the error proposes for a file with open sizes.
 
     Raises:
         DataError: If the data do not fit the file, or a size is open.
@@ -108,11 +108,7 @@ def litert_feed(path: pathlib.Path, data: Any, batch: int) -> dict[str, np.ndarr
 
 
 def read_operators(path: pathlib.Path) -> list[Operator]:
-    """Return the operators of a `.tflite` file, in computing order.
-
-    Args:
-        path: The file.
-    """
+    """Return the operators of a `.tflite` file, in computing order."""
     interpreter = _interpreter(path)
     names = {detail["index"]: str(detail["name"]) for detail in interpreter.get_tensor_details()}
     found = interpreter._get_ops_details()  # noqa: SLF001 - there is no public list of operators
@@ -120,7 +116,7 @@ def read_operators(path: pathlib.Path) -> list[Operator]:
     ends = {detail["index"] for detail in interpreter.get_input_details()}
 
     def telling(one: Mapping[str, Any]) -> Sequence[str]:
-        """Return names of an operator: those of its results, or where they tell no scope, of its constants."""
+        """Return the names of an operator's outputs, or those of its constants if the outputs have no scope."""
         results = [names[index] for index in one["outputs"] if index in names]
         constants = [names[index] for index in one["inputs"] if index in names and index not in written | ends]
         return results if any("/" in name for name in results) else constants
@@ -133,7 +129,7 @@ def read_operators(path: pathlib.Path) -> list[Operator]:
 
 
 def _inputs(path: pathlib.Path) -> dict[str, Mapping[str, Any]]:
-    """Return what a file takes, by the names of its first signature, or of its tensors where it has none."""
+    """Return the details of a file's inputs, by the names of its first signature, or of its tensors if it has none."""
     interpreter = _interpreter(path)
     signatures = list(interpreter.get_signature_list())
     if signatures:

@@ -88,7 +88,7 @@ class OnnxRuntimeRunner(Runner):
 
 
 def outside_cost(feed: Mapping[str, np.ndarray], threads: int | None) -> float:
-    """Return the seconds of a run that no kernel takes: the run of a file with these inputs that computes nothing.
+    """Return the seconds of a run that are spent outside the kernels, measured on a trivial file with these inputs.
 
     Args:
         feed: One batch, by name of the input.
@@ -106,9 +106,9 @@ def outside_cost(feed: Mapping[str, np.ndarray], threads: int | None) -> float:
 
 def _options(threads: int | None) -> onnxruntime.SessionOptions:
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # what goes wrong becomes a named error
+    options.log_severity_level = 4  # errors are raised as our own instead
     if threads is not None:
         options.intra_op_num_threads = threads
-    # Else the threads of one session spin on for a while and take the cores from the session whose turn is next.
+    # Otherwise the threads of one session keep spinning for a while and take cores from the next session.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     return options

@@ -15,10 +15,10 @@ from qdq_workbench.profiling.kernels import Kernel
 from qdq_workbench.profiling.stopwatch import Runner
 
 _PAIRS = frozenset({"DequantizeLinear", "QuantizeLinear"})
-# What OpenVINO calls the remains of a pair that it has taken apart.
+# OpenVINO's names of the remaining nodes of a pair that it has decomposed.
 _OF_PAIRS = re.compile(r"(FakeQuantize|Convert|Multiply|Subtract)_\d+")
 _SUFFIX = re.compile(r"/(WithoutBiases|DequantizedWeights)$")
-# The node that a kernel is named for: what is computed, before what happens to the result.
+# Operators that are preferred as the leader of a kernel, before those fused with them.
 _MAIN = frozenset({"AveragePool", "Conv", "ConvTranspose", "GRU", "Gemm", "GlobalAveragePool", "LSTM", "MatMul"})
 
 
@@ -27,10 +27,10 @@ class ExecutedNode:
     """One node of OpenVINO's execution graph.
 
     Args:
-        name: Its name, as the counters tell it.
-        operator: What it computes, such as "Convolution".
+        name: Its name in the counters.
+        operator: Its operator, such as "Convolution".
         primitive: The implementation, with the precision at its end, such as "brgconv_avx512_I8".
-        originals: The names of the nodes that it stands for; empty for what OpenVINO has put in.
+        originals: The names of the original nodes that it computes; empty for a node that OpenVINO inserted.
     """
 
     name: str
@@ -70,7 +70,7 @@ class OpenVINORunner(Runner):
             self._profiled = self._compiled.create_infer_request()
             self._feed = dict(feed)
             self.run()
-        except RuntimeError as error:  # what OpenVINO raises for all that it does not take
+        except RuntimeError as error:  # OpenVINO raises it for everything that it does not support
             raise VerificationError(f"OpenVINO refuses the file: {_first_line(error)}") from error
         self._counted: dict[str, list[float]] = {}
 
@@ -98,7 +98,7 @@ class OpenVINORunner(Runner):
         return {name: tuple(values) for name, values in self._counted.items()}
 
     def kernels(self, file: onnx.ModelProto) -> list[Kernel]:
-        """Return the executed nodes with what they compute of the file, in their order.
+        """Return the executed nodes with the nodes of the file that they compute, in their order.
 
         Args:
             file: The file, with a name of its own for every node.
@@ -114,12 +114,7 @@ class OpenVINORunner(Runner):
 
 
 def match_executed(file: onnx.ModelProto, executed: Iterable[ExecutedNode]) -> list[Kernel]:
-    """Return the kernels of OpenVINO's execution graph, each with the nodes of the file that it computes.
-
-    Args:
-        file: The file, with a name of its own for every node.
-        executed: The nodes that were executed, in their order.
-    """
+    """Return the kernels of OpenVINO's execution graph, each with the nodes of the file that it computes."""
     places = {node.name: place for place, node in enumerate(file.graph.node)}
     writers = {name: place for place, node in enumerate(file.graph.node) for name in node.output if name}
     between = _between(file, writers)
@@ -127,7 +122,7 @@ def match_executed(file: onnx.ModelProto, executed: Iterable[ExecutedNode]) -> l
     for node in executed:
         plain = [_SUFFIX.sub("", name) for name in node.originals]
         named = {places.get(name, writers.get(name, -1)) for name in plain} - {-1}
-        # A ReLU that its quantization clamps anyway is gone, with its name: it is computed where its neighbours are.
+        # A ReLU that its quantization clamps anyway is removed: it belongs to the kernel of its two neighbours.
         known = sorted({*named, *(place for place, (before, behind) in between.items() if {before, behind} <= named)})
         operators = [file.graph.node[place].op_type for place in known]
         computed = [place for place, operator in zip(known, operators, strict=True) if operator not in _PAIRS]
@@ -144,7 +139,7 @@ def match_executed(file: onnx.ModelProto, executed: Iterable[ExecutedNode]) -> l
 
 
 def _between(file: onnx.ModelProto, writers: Mapping[str, int]) -> dict[int, tuple[int, int]]:
-    """Return, by place in the file, the nodes in front of and behind each node that has one of either."""
+    """Return the producer and the reader of each node that has exactly one of both, by position in the file."""
     readers: dict[int, list[int]] = {}
     for place, node in enumerate(file.graph.node):
         for name in node.input:

@@ -1,4 +1,4 @@
-"""Whose the kernels of an optimized graph are: which layers each computes, and what belongs to none."""
+"""The owners of kernels: which layers each kernel of an optimized graph computes, and which kernels belong to none."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class KernelOwners:
     Args:
         file: The file, with a name of its own for every node.
         kernels: The kernels, with the nodes of the file that each computes.
-        plan: The plan of its model; None to take every node for a layer.
+        plan: The plan of its model; None to count every node as a layer.
     """
 
     def __init__(self, file: onnx.ModelProto, kernels: Sequence[Kernel], plan: PlacementPlan | None) -> None:
@@ -37,11 +37,7 @@ class KernelOwners:
         self.kernels = tuple(kernels)
 
     def kind(self, kernel: Kernel) -> Literal["pair", "layout"] | None:
-        """Return what a kernel is that belongs to no layer, None for others.
-
-        Args:
-            kernel: One of `kernels`.
-        """
+        """Return the kind of a kernel that belongs to no layer; None for all others."""
         if kernel.kind is not None:
             return kernel.kind
         if kernel.operator in _PAIRS:
@@ -51,10 +47,10 @@ class KernelOwners:
         return None
 
     def layer(self, node: str) -> str:
-        """Return the layer that a node is called after; converters leave some without, whose readers tell.
+        """Return the layer of a node by its name, else that of its first reader that has one, else the name itself.
 
         Args:
-            node: Name of a node of the file, or of a kernel that stands for none.
+            node: Name of a node of the file, or of a kernel that computes none.
         """
         name: str | None = node
         while self._layers and name is not None:
@@ -65,12 +61,7 @@ class KernelOwners:
         return node
 
     def fused(self, kernel: Kernel, layer: str) -> Iterator[str]:
-        """Yield the layers besides its own that a kernel computes, one for each of their nodes.
-
-        Args:
-            kernel: One of `kernels`.
-            layer: The layer that it mainly computes.
-        """
+        """Yield the layers that a kernel computes besides its main one, `layer`; once for each of their nodes."""
         for node in kernel.nodes:
             operator, name = self._operators[node], self.layer(node)
             moves = operator in _LAYOUT and self._computes(name)
@@ -78,7 +69,7 @@ class KernelOwners:
                 yield name
 
     def _computes(self, layer: str) -> bool:
-        """Return whether a layer is known to have operators that do more than move values."""
+        """Return whether the plan knows the layer's operators and there are any; True for a name without a layer."""
         if self._plan is None:
             return False
         if layer not in self._plan.graph.layers:
@@ -88,11 +79,7 @@ class KernelOwners:
 
 
 def with_names(file: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the file with a name of its own for every node: profiles tell kernels by their names.
-
-    Args:
-        file: The file; it is changed.
-    """
+    """Give every node of the file a unique name, in place, as profiles identify kernels by name; return the file."""
     taken = {node.name for node in file.graph.node}
     seen: set[str] = set()
     for place, node in enumerate(file.graph.node):
@@ -108,16 +95,12 @@ def with_names(file: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def noted_plan(files: Iterable[onnx.ModelProto]) -> PlacementPlan | None:
-    """Return the plan that one of some files carries, None where none does.
-
-    Args:
-        files: The files.
-    """
+    """Return the plan in the metadata of the first file that has one; None if no file has one."""
     noted = (read_metadata(file) for file in files)
     return next((PlacementPlan.from_dict(found["plan"]) for found in noted if found is not None), None)
 
 
 def _computing_layers(plan: PlacementPlan) -> dict[str, str]:
-    """Return the layers by their names in a file, without the inputs, which are layers to Keras alone."""
+    """Return the layers by their names in a file, without input layers, which exist in Keras only."""
     inputs = {node.layer for node in plan.graph.nodes if node.class_name == "InputLayer"}
     return {name: layer for name, layer in layers_by_name(plan.graph.layers).items() if layer not in inputs}

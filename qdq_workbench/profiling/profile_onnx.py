@@ -1,4 +1,4 @@
-"""`profile_onnx`: how long ONNX Runtime, OpenVINO or LiteRT takes for a file, layer by layer."""
+"""`profile_onnx`: the times of a file's kernels in ONNX Runtime, OpenVINO or LiteRT, by layer."""
 
 from __future__ import annotations
 
@@ -44,39 +44,41 @@ def profile_onnx(
     progress: Callable[[int, int, str], object] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> LatencyReport:
-    """Measure how long a runtime's kernels on the CPU take for a file, and to which layer each belongs.
+    """Measure the times of a runtime's kernels for a file on the CPU, by the layers that they compute.
 
-    The file is run in turns: without the profiler for the time of a run, and with the runtime's own profiler for the
-    times of its kernels (in OpenVINO the counters of its execution graph, in LiteRT the events of its profiler, both in
-    whole microseconds). What the profiler itself adds to each is taken off: so much that the kernels and what passes
-    outside of them, which is measured apart in ONNX Runtime, add up to the run. A kernel belongs to the layer that it
-    mainly computes; the layers that are fused into it are named with it. What belongs to no layer is named as such:
-    Q/DQ nodes that no kernel absorbs, changes of layout, and what passes outside the kernels. With a baseline, such as
-    the float file of the same model, both take turns in the same rounds.
+    The file is run in turns: without a profiler for the time of a run, and with the runtime's own profiler for the
+    times of its kernels (in OpenVINO the counters of its execution graph, in LiteRT the events of its profiler, both
+    in whole microseconds). In ONNX Runtime the profiler's overhead is subtracted from every kernel so that the kernels
+    and the time outside of them, which is measured separately, add up to the run; in the other runtimes the kernels
+    are scaled down if their sum exceeds the run. A kernel belongs to its main layer; the layers that are fused into it
+    are listed with that layer. Time that belongs to no layer is listed separately: Q/DQ nodes that no kernel absorbs,
+    changes of layout, and the time outside the kernels. A baseline, such as the float file of the same model, runs in
+    turns with the file, in the same rounds.
 
     Args:
         path: The file: one of `export_onnx` for times by layer of the plan, any other one for times by node; with
-            `runtime="litert"` a `.tflite` file, whose layers are told by the names of its tensors.
+            `runtime="litert"` a `.tflite` file, whose layers are found by the names of its tensors.
         data: Samples, in any form that `calibrate` takes, of which the first batch is used; None for random ones. The
-            values hardly matter for the time, the sizes do.
-        threads: Threads within a kernel, at least 1; None for the runtime's own choice, the number of cores.
-        rounds: How many turns every file has, at least 1; a turn lasts 30 ms, or six runs.
+            time depends on their shapes, hardly on their values.
+        threads: Threads within a kernel, at least 1; None for the runtime's own choice: the number of cores, in LiteRT
+            one.
+        rounds: Number of turns of every file, at least 1; a turn lasts 30 ms, or at least six runs.
         batch: Samples per run, at least 1; a file with a fixed batch keeps its own.
         baseline: A file with the same inputs to compare with.
-        runtime: "onnxruntime", "openvino" where the extra `openvino` is installed, or "litert" where the package
-            `ai-edge-litert` is (TensorFlow's own interpreter has no profiler).
-        progress: Called after every round with how many there were, how many there will be, and what is done.
-        stop: Asked after every round whether to end; what was measured until then is returned.
+        runtime: "onnxruntime"; "openvino", which needs the extra `openvino`; or "litert", which needs the package
+            `ai-edge-litert` (TensorFlow's own interpreter has no profiler).
+        progress: Called after every round with the rounds done, their total, and "rounds".
+        stop: Called after every round; when it returns True, the measurement ends with the rounds so far.
 
     Returns:
         The times, with their noise.
 
     Raises:
-        FileAccessError: If a file cannot be read, or is not an ONNX model.
+        FileAccessError: If a file cannot be read, or is not a model of the runtime's format.
         DataError: If the data do not fit the file, or sizes besides the batch are open and there are no data.
-        QDQError: If threads, rounds or batch are not positive integers, the baseline has other inputs, or there is no
-            such runtime, or it is not installed.
-        VerificationError: If the runtime refuses a file.
+        QDQError: If threads, rounds or batch are not positive integers, the baseline has other inputs, or the runtime
+            is unknown or not installed.
+        VerificationError: If the runtime rejects a file.
 
     Example:
         >>> import keras, pathlib, tempfile
@@ -135,7 +137,7 @@ def _runner(
 
 
 def _feed(file: onnx.ModelProto, data: Any, batch: int) -> dict[str, np.ndarray]:
-    """Return one batch by name of the input; a file with a fixed batch gets as many samples as it wants."""
+    """Return one batch by name of the input; for a file with a fixed batch it is resized to that."""
     samples = random_samples(file, batch) if data is None else samples_of_file(file, data, batch)
     if samples is None:
         shapes = {name: shape for name, (shape, _) in fed_inputs(file).items()}

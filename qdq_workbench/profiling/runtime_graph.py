@@ -1,4 +1,4 @@
-"""`read_kernels`: what ONNX Runtime makes of a file, kernel by kernel, without running it."""
+"""`read_kernels`: the kernels that ONNX Runtime executes for a file, without running it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from qdq_workbench.profiling.owners import KernelOwners, noted_plan, with_names
 from qdq_workbench.verification.integer_kernels import on_integers, optimized_graph
 
 Status = Literal["int8", "partial", "float"]
-# Where a layer has one of these, they decide how it runs: what else it has prepares it or comes behind it.
+# Kernels with these operators decide the status of their layer; its other kernels only prepare or postprocess.
 _DECIDING = ("Conv", "Gemm", "MatMul", "LSTM", "GRU", "RNN", "Attention", "EmbedLayerNormalization")
 
 
@@ -33,11 +33,11 @@ class RuntimeKernel:
 
     Args:
         name: Its name in the runtime's graph.
-        operator: What it computes, such as "QLinearConv".
+        operator: Its operator, such as "QLinearConv".
         on_integers: Whether it computes on integers, or moves them.
-        layers: Paths of the layers that it computes, the one that it mainly computes first; empty for a conversion.
-        behind: For a conversion, which is a QuantizeLinear or DequantizeLinear that no kernel absorbs or a change of
-            layout: the layer, or the input of the model, whose result it converts. Empty for others.
+        layers: Paths of the layers that it computes, its main layer first; empty for a conversion (a QuantizeLinear or
+            DequantizeLinear that no kernel absorbs, or a change of layout).
+        behind: For a conversion, the layer or the model input whose output it converts; empty for other kernels.
     """
 
     name: str
@@ -49,13 +49,13 @@ class RuntimeKernel:
 
 @dataclasses.dataclass(frozen=True)
 class RuntimeGraph:
-    """What ONNX Runtime makes of a file.
+    """The kernels that ONNX Runtime executes for a file.
 
     Args:
         path: The file.
         kernels: The kernels in the order of their execution.
         runtime: The version of ONNX Runtime.
-        plan: The plan that the file carries; None for a file of another exporter, whose layers are its nodes.
+        plan: The plan in the file's metadata; None for a file of another exporter, whose layers are its nodes.
     """
 
     path: pathlib.Path
@@ -64,13 +64,13 @@ class RuntimeGraph:
     plan: PlacementPlan | None = dataclasses.field(default=None, repr=False, compare=False)
 
     def for_layer(self, name: str) -> tuple[RuntimeKernel, ...]:
-        """Return the kernels that compute a layer: those that mainly compute it, else those that it is fused into.
+        """Return the kernels of a layer: those with it as their main layer, else those that it is fused into.
 
         Args:
             name: Path of the layer.
 
         Returns:
-            The kernels; empty for a layer that the runtime does not compute, such as a folded normalization.
+            The kernels; empty for a layer without a kernel, such as a folded normalization.
         """
         own = tuple(kernel for kernel in self.kernels if kernel.layers[:1] == (name,))
         return own or tuple(kernel for kernel in self.kernels if name in kernel.layers)
@@ -78,7 +78,7 @@ class RuntimeGraph:
     def statuses(self) -> dict[str, Status]:
         """Return how every layer that has a kernel runs: "int8", "partial" or "float".
 
-        A layer with a product, such as a convolution, runs as that does, whatever activation comes behind it.
+        The status of a layer with a product, such as a convolution, is that of the product's kernel alone.
         """
         found: dict[str, list[RuntimeKernel]] = {}
         for kernel in self.kernels:
@@ -115,17 +115,18 @@ class RuntimeGraph:
 def read_kernels(path: str | os.PathLike[str]) -> RuntimeGraph:
     """Return the kernels that ONNX Runtime on the CPU executes for a file, with the layers that each computes.
 
-    The file is opened with all optimizations and not run; for the times of the kernels see `profile_onnx`.
+    The file is loaded with all optimizations but not run; `profile_onnx` measures the times of the kernels.
 
     Args:
-        path: The file: one of `export_onnx` for the layers of its plan, any other one for its nodes.
+        path: The file: kernels of a file of `export_onnx` are mapped to the layers of its plan, those of any other
+            file to its nodes.
 
     Returns:
         The kernels.
 
     Raises:
         FileAccessError: If the file cannot be read, or is not an ONNX model.
-        VerificationError: If ONNX Runtime refuses the file.
+        VerificationError: If ONNX Runtime rejects the file.
 
     Example:
         >>> import keras, numpy as np, pathlib, tempfile
@@ -161,7 +162,7 @@ def _kernels(owners: KernelOwners, optimized: onnx.ModelProto) -> tuple[RuntimeK
     producers = {name: place for place, node in enumerate(nodes) for name in node.output}
 
     def origin(place: int) -> str:
-        """Return whose result a conversion converts, up through the conversions before it."""
+        """Return the layer or input whose output a conversion converts, through the conversions before it."""
         while not layers[place]:
             tensor = nodes[place].input[0]
             if tensor not in producers:

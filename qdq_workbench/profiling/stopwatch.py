@@ -1,4 +1,4 @@
-"""Runs files in turns, with and without a runtime's profiler, and takes off what the profiler itself adds."""
+"""Runs files in turns, with and without a runtime's profiler, and subtracts the overhead of the profiler."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from qdq_workbench._interrupts import safe_point
 from qdq_workbench.profiling.kernels import Kernel
 
 _PLAIN_SECONDS, _PROFILED_SECONDS, _LEAST_CALLS = 0.02, 0.01, 3
-# What one more input adds to the profiler's cost of a kernel without inputs: 0.2 of 5.4 microseconds, on chains of 60
-# Max of two and of nine inputs (ONNX Runtime 1.32).
+# The profiler's overhead per input of a kernel, relative to that of a kernel without inputs: 0.2 of 5.4 microseconds,
+# measured on chains of 60 Max of two and of nine inputs (ONNX Runtime 1.32).
 _PER_INPUT = 0.04
 
 
 @dataclasses.dataclass(frozen=True)
 class Times:
-    """What was measured of one file.
+    """The measured times of one file.
 
     Args:
-        turns: Seconds per call of every turn without the profiler: the calls of one round.
+        turns: Seconds of every call without the profiler; one inner tuple per turn.
         kernels: Microseconds of every kernel, by name: one value per call with the profiler.
     """
 
@@ -34,7 +34,7 @@ class Times:
 
     @property
     def seconds(self) -> list[float]:
-        """All calls without the profiler, sorted."""
+        """The seconds of all calls without the profiler, sorted."""
         return sorted(second for turn in self.turns for second in turn)
 
 
@@ -53,22 +53,22 @@ class Runner(abc.ABC):
         self._turns: list[tuple[float, ...]] = []
 
     def warm_up(self) -> None:
-        """Run what does not count: the first calls find cold caches and no memory."""
+        """Run calls that do not count: the first ones have cold caches and allocate memory."""
         calls(self.run, _PLAIN_SECONDS)
         self.forget(len(calls(self.run_profiled, _PROFILED_SECONDS)))
 
     def turn(self) -> None:
-        """Run as often as a turn lasts, without the profiler and then with it."""
+        """Run one turn without the profiler and one with it, each for its time."""
         self._turns.append(self.plain_turn())
         calls(self.run_profiled, _PROFILED_SECONDS)
         safe_point()
 
     def plain_turn(self) -> tuple[float, ...]:
-        """Return the seconds of the calls of one more turn without the profiler, which is not among the times."""
+        """Return the seconds of the calls of a turn without the profiler, which is not added to the times."""
         return tuple(calls(self.run, _PLAIN_SECONDS))
 
     def times(self) -> Times:
-        """Return what was measured; the runner cannot be used any more."""
+        """Return the measured times; the runner cannot be used any more."""
         return Times(tuple(self._turns), self.profile())
 
     @abc.abstractmethod
@@ -89,7 +89,7 @@ class Runner(abc.ABC):
 
     @abc.abstractmethod
     def profile(self) -> dict[str, tuple[float, ...]]:
-        """Return the microseconds of every kernel, by name, one value per call; the runner's last act."""
+        """Return the microseconds of every kernel, by name, one value per call; call it once, at the end."""
 
     @abc.abstractmethod
     def kernels(self, file: onnx.ModelProto) -> list[Kernel]:
@@ -106,15 +106,16 @@ def measure(
     progress: Callable[[int, int, str], object] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> tuple[list[Times], list[tuple[float, ...]]]:
-    """Return the times of some files that take turns, and the turns of the first one beside itself.
+    """Return the times of files that run in turns, and further turns of the first file.
 
-    In every round the first file has a second turn, at the other end of the round: what these two differ by is noise.
+    In every round the first file has a second turn without the profiler: the difference between its two turns is
+    noise.
 
     Args:
         runners: The files, each open in a runtime.
-        rounds: How many turns each has.
-        progress: Called after every round with how many there were, how many there will be, and what is done.
-        stop: Asked after every round whether to end with those that there were.
+        rounds: Number of turns of each file.
+        progress: Called after every round with the rounds done, their total, and "rounds".
+        stop: Called after every round; True ends the measurement.
     """
     again: list[tuple[float, ...]] = []
     for runner in runners:
@@ -134,18 +135,17 @@ def measure(
 def without_profiler(
     told: Sequence[float], inputs: Sequence[int], run: float, outside: float
 ) -> tuple[list[float], float]:
-    """Return the times of kernels without what the profiler adds to each, and how much that is for one input.
+    """Return the times of kernels without the profiler's overhead, and that overhead for a kernel with one input.
 
-    The profiler writes down the shapes of inputs and outputs while a kernel's clock is running, which is most of what
-    it tells of small kernels. How long that takes depends on the machine and the graph. But it adds nothing to a run
-    without it, so it follows from that: it is what has to be taken off every kernel for the kernels to add up to the
-    run. More inputs take longer, by the share that was measured on chains of kernels that compute nothing.
+    The profiler records the shapes of inputs and outputs while a kernel is timed, which is most of the reported time
+    of small kernels and depends on the machine and the graph. The overhead is chosen so that the corrected times of
+    all kernels and `outside` add up to the time of a run without the profiler. It grows with the number of inputs.
 
     Args:
-        told: What the profiler told of each kernel, in any unit.
-        inputs: How many inputs each has.
-        run: The run without the profiler, in the same unit.
-        outside: What of that passes outside the kernels.
+        told: The time of each kernel in the profile, in any unit.
+        inputs: Number of inputs of each kernel.
+        run: The time of a run without the profiler, in the same unit.
+        outside: The part of `run` that is spent outside the kernels.
     """
     weights = [1.0 + _PER_INPUT * count for count in inputs]
 
@@ -160,12 +160,7 @@ def without_profiler(
 
 
 def calls(run: Callable[[], object], seconds: float) -> list[float]:
-    """Return the seconds of each of some calls, as many as fill a time, and a few at least.
-
-    Args:
-        run: What is called.
-        seconds: The time to fill.
-    """
+    """Return the seconds of each call of `run`, repeated for `seconds` and at least three times."""
     found: list[float] = []
     until = time.perf_counter() + seconds
     while len(found) < _LEAST_CALLS or time.perf_counter() < until:
@@ -174,33 +169,21 @@ def calls(run: Callable[[], object], seconds: float) -> list[float]:
 
 
 def seconds_of(run: Callable[[], object]) -> float:
-    """Return the seconds of one call.
-
-    Args:
-        run: What is called.
-    """
+    """Return the seconds of one call."""
     started = time.perf_counter()
     run()
     return time.perf_counter() - started
 
 
 def middle(values: Sequence[float]) -> float:
-    """Return the mean of the middle half: steady as a median, and finer than the profiler's whole microseconds.
-
-    Args:
-        values: At least one value.
-    """
+    """Return the mean of the middle half: as robust as a median, and finer than the profiler's whole microseconds."""
     ordered = sorted(values)
     cut = len(ordered) // 4
     return statistics.fmean(ordered[cut : len(ordered) - cut])
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return the 95 % interval of the median, from the order of the values alone; the ends where there are under six.
-
-    Args:
-        values: At least one value.
-    """
+    """Return the 95 % interval of the median by order statistics; of fewer than six values the extremes."""
     ordered, count = sorted(values), len(values)
     outside, cut = 0.0, 0
     while cut < count // 2:

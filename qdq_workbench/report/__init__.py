@@ -1,4 +1,4 @@
-"""What can be shared of a run: accuracy curves and one self-contained HTML report."""
+"""Reports of a run for sharing: accuracy curves and a self-contained HTML page."""
 
 from __future__ import annotations
 

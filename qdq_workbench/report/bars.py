@@ -1,4 +1,4 @@
-"""Horizontal bars with a name each, on a transparent ground, which suits light and dark pages."""
+"""Horizontal bar charts with a transparent background, for light and dark pages."""
 
 from __future__ import annotations
 
@@ -9,26 +9,22 @@ _PER_BAR = 22  # pixels
 
 
 def plain(name: str) -> str:
-    """Return a name as plotly shows it: axis and hover texts understand some HTML, which a layer's name must not bring.
-
-    Args:
-        name: The name.
-    """
+    """Return a name with `<` escaped, because plotly renders some HTML in axis and hover texts."""
     return name.replace("<", "&lt;")
 
 
 def arrange_bars(figure: Any, title: str, count: int) -> None:
-    """Give a figure of horizontal bars its axes, ground and height.
+    """Set axes, background and height of a figure of horizontal bars.
 
     Args:
-        figure: A `plotly.graph_objects.Figure`; the first entry comes on top.
+        figure: A `plotly.graph_objects.Figure`; the first bar is on top.
         title: Title of the value axis.
-        count: How many bars lie below each other.
+        count: Number of bars below each other.
     """
     grid = {"gridcolor": "rgba(128,128,128,0.25)", "zeroline": False, "linecolor": NEUTRAL}
     figure.update_layout(
         xaxis={"title": {"text": plain(title)}, **grid},
-        # A category per layer, even where names look like numbers.
+        # One category per layer, even if names look like numbers.
         yaxis={"autorange": "reversed", "type": "category", "automargin": True},
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",

@@ -16,7 +16,7 @@ def write_certificate_page(certificate: Certificate, path: str | pathlib.Path) -
 
     Args:
         certificate: The certificate.
-        path: Where to.
+        path: Path of the page.
 
     Returns:
         The path.
@@ -33,7 +33,7 @@ def write_certificate_page(certificate: Certificate, path: str | pathlib.Path) -
 
 
 def _histogram(certificate: Certificate) -> list[dict[str, Any]]:
-    """How many integers equal Keras's and how many are one step away, with the share of each."""
+    """Return the rows of the histogram: integers equal to those of Keras, and one step away, with count and share."""
     elements, off = (int(certificate.lsb.get(name, 0)) for name in ("elements", "off_by_one"))
     if not elements:
         return []

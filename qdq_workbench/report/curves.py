@@ -1,4 +1,4 @@
-"""Accuracy curves: one artefact, drawn as PNG with matplotlib or as a self-contained page with plotly."""
+"""Accuracy curves, drawn as PNG with matplotlib or as a self-contained page with plotly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from qdq_workbench._files import write_atomically, write_text
 from qdq_workbench.errors import DataError
 
-# Okabe-Ito colours, told apart by every kind of colour vision; the dash tells the lines apart without any colour.
+# Okabe-Ito colours, which all kinds of colour vision can distinguish; the dashes distinguish lines without colour.
 _STYLES = (("#0072B2", "dash"), ("#D55E00", "solid"), ("#007A5A", "dot"), ("#CC79A7", "dashdot"))
 _MATPLOTLIB_DASHES = {"dash": "--", "solid": "-", "dot": ":", "dashdot": "-."}
 _NEUTRAL = "#7A7A7A"
@@ -21,7 +21,7 @@ class Curve:
     """One line of an accuracy plot.
 
     Args:
-        name: What the line shows, for the legend.
+        name: The name of the line in the legend.
         epochs: Finished epochs, ascending; 0 is the state before training.
         accuracy: Accuracy after each of them, from 0 to 1.
 
@@ -51,10 +51,10 @@ class Curve:
 
 @dataclasses.dataclass(frozen=True)
 class Level:
-    """A horizontal line of an accuracy plot: one figure that curves are compared with.
+    """A horizontal line of an accuracy plot: an accuracy that curves are compared with.
 
     Args:
-        name: What it is, written beside the line.
+        name: The label of the line.
         accuracy: From 0 to 1.
     """
 
@@ -71,7 +71,7 @@ def curves_figure(curves: Sequence[Curve], levels: Sequence[Level] = (), title: 
         title: Heading of the figure.
 
     Returns:
-        A `plotly.graph_objects.Figure` with a transparent ground, which suits light and dark pages.
+        A `plotly.graph_objects.Figure` with a transparent background, for light and dark pages.
     """
     import plotly.graph_objects as go
 
@@ -80,7 +80,7 @@ def curves_figure(curves: Sequence[Curve], levels: Sequence[Level] = (), title: 
         figure.add_scatter(
             x=curve.epochs,
             y=[100 * value for value in curve.accuracy],
-            # Legends and hover texts understand some HTML, so a name must not bring its own.
+            # plotly renders some HTML in legends and hover texts, so names are escaped.
             name=curve.name.replace("<", "&lt;"),
             mode="lines+markers",
             line={"color": colour, "dash": dash},
@@ -143,7 +143,7 @@ def write_curves_png(path: str | pathlib.Path, curves: Sequence[Curve], levels: 
     Raises:
         OutputPathError: If the file cannot be written.
     """
-    # Figure without pyplot: no global state, no display, no window system.
+    # Figure instead of pyplot: needs no global state and no display.
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 

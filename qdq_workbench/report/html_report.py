@@ -1,6 +1,6 @@
-"""One HTML file that shows a whole run: verdict, figures, curves, every Q/DQ pair, every value left in float.
+"""A self-contained HTML page of a run: verdict, figures, curves, every Q/DQ pair, every value left in float.
 
-The file needs no network and names of layers are escaped, because a model may come from anywhere.
+The page needs no network. Names of layers are escaped, because a model may come from an untrusted source.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Figure:
     """One number of the report's first row.
 
     Args:
-        label: What it is.
+        label: Its label.
         value: The number with its unit, ready to print.
-        note: How it was measured, or what it is compared with.
+        note: How it was measured, or the value that it is compared with.
     """
 
     label: str
@@ -40,8 +40,8 @@ class Check:
     """One condition of the verdict.
 
     Args:
-        name: What must hold.
-        passed: Whether it does.
+        name: The condition.
+        passed: Whether it holds.
         detail: The figures that decide it.
     """
 
@@ -52,11 +52,11 @@ class Check:
 
 @dataclasses.dataclass(frozen=True)
 class FileResult:
-    """What became of one exported file.
+    """The result of one exported file.
 
     Args:
         target: The target that it was written for.
-        path: Where it is.
+        path: Its path.
         export: The export report, as text.
         verification: The verification report, as text.
         passed: Whether the verification passed.
@@ -71,18 +71,18 @@ class FileResult:
 
 @dataclasses.dataclass(frozen=True)
 class RunReport:
-    """Everything that the page shows.
+    """The content of the page.
 
     Args:
-        title: Heading: which model on which data.
-        verdict: The run in one line.
+        title: Heading: the model and the data.
+        verdict: The result of the run in one line.
         passed: Whether all checks hold.
         plan: The placement plan of the quantized model.
         figures: The numbers of the first row.
         checks: The conditions behind the verdict.
         curves: Accuracy over the epochs of fine-tuning.
         levels: Accuracies that the curves are compared with.
-        ranges: Activation tensor -> (minimum, maximum) that its grid was made from.
+        ranges: Activation tensor or pair -> (minimum, maximum) that its grid was computed from.
         files: The exported files.
         versions: Package -> version.
     """
@@ -104,7 +104,7 @@ def render_html_report(run: RunReport) -> str:
     """Return the page as a string.
 
     Args:
-        run: What to show.
+        run: The content of the page.
     """
     import jinja2
 
@@ -124,8 +124,8 @@ def write_html_report(run: RunReport, path: str | pathlib.Path) -> pathlib.Path:
     """Write the page to a file.
 
     Args:
-        run: What to show.
-        path: Where to write.
+        run: The content of the page.
+        path: Path of the file.
 
     Returns:
         The path.
@@ -137,7 +137,7 @@ def write_html_report(run: RunReport, path: str | pathlib.Path) -> pathlib.Path:
 
 
 def installed_versions() -> dict[str, str]:
-    """Return the versions of the packages that decide what a file contains and how it runs.
+    """Return the versions of the installed packages that affect the content of a file and how it runs.
 
     Example:
         >>> "numpy" in installed_versions()
@@ -148,7 +148,7 @@ def installed_versions() -> dict[str, str]:
 
 
 def grid_text(spec: QuantizerSpec) -> str:
-    """Return a grid in words.
+    """Return a grid as text.
 
     Example:
         >>> grid_text(QuantizerSpec(num_bits=8, signed=True, symmetric=True, narrow_range=True, axis=-1))
@@ -167,7 +167,7 @@ def _version(name: str) -> str:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
-        return ""  # the other one of the two TensorFlow builds, or a source tree that was never installed
+        return ""  # only one of the two TensorFlow builds is installed, and a source tree may not be installed at all
 
 
 def _chart(run: RunReport) -> Any:
@@ -177,7 +177,7 @@ def _chart(run: RunReport) -> Any:
 
     figure = curves_figure(run.curves, run.levels)
     html = figure.to_html(full_html=False, include_plotlyjs=True, default_height="420px", config={"displaylogo": False})
-    # plotly escapes the names inside its JSON; the page around it is the template's.
+    # plotly escapes the names inside its JSON, so its HTML needs no further escaping.
     return Markup(html)  # noqa: S704
 
 

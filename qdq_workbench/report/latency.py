@@ -9,14 +9,15 @@ from qdq_workbench.report.bars import BAR, NEUTRAL, SECOND, arrange_bars, plain
 
 
 def latency_figure(report: LatencyReport, top: int = 40) -> Any:
-    """Draw a latency report as bars, the slowest layer on top; with a baseline, what every group of layers saves.
+    """Draw a latency report as bars, the slowest layer on top; with a baseline, both times of every group of layers.
 
     Args:
-        report: What `profile_onnx` returned.
-        top: How many layers to draw at most; what belongs to no layer is drawn below them.
+        report: A report made by `profile_onnx`.
+        top: Maximum number of layers, or with a baseline of groups. Without a baseline, time that belongs to no layer
+            is drawn below the layers.
 
     Returns:
-        A `plotly.graph_objects.Figure` with a transparent ground, which suits light and dark pages.
+        A `plotly.graph_objects.Figure` with a transparent background, for light and dark pages.
     """
     import plotly.graph_objects as go
 

@@ -1,4 +1,4 @@
-"""What a search tried, as a figure: accuracy against cost, with the Pareto front."""
+"""A figure of the placements that a search tried: accuracy against cost, with the Pareto front."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _COSTS = {"ms": "ms per run", "bytes": "bytes of weights", "macs": "multiply-acc
 
 
 def pareto_figure(result: SearchResult) -> Any:
-    """Draw everything that a search tried: accuracy over the cost that was asked for.
+    """Draw everything that a search tried: accuracy over time if files were timed, else over the objective's cost.
 
     Args:
-        result: What `search` returned.
+        result: A result of `search`.
 
     Returns:
-        A `plotly.graph_objects.Figure` with a transparent ground, which suits light and dark pages: the front as a
-        line, the placement that was found as a star, the floor and the budget as dotted lines.
+        A `plotly.graph_objects.Figure` with a transparent background, for light and dark pages: the front as a line,
+        the placement that was found as a star, the floor and the budget as dotted lines.
     """
     import plotly.graph_objects as go
 
@@ -62,7 +62,7 @@ def _cost(step: SearchStep, kind: str) -> float | None:
 
 
 def _front(steps: list[SearchStep], kind: str) -> list[SearchStep]:
-    """Return what is more accurate than everything that costs less, in the two dimensions of the figure."""
+    """Return the Pareto front in the two dimensions of the figure."""
     front: list[SearchStep] = []
     for step in sorted(steps, key=lambda step: (_cost(step, kind) or 0.0, -step.accuracy)):
         if not front or step.accuracy > front[-1].accuracy:

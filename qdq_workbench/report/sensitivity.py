@@ -13,12 +13,12 @@ def sensitivity_figure(report: SensitivityReport, top: int = 40) -> Any:
     """Draw a sensitivity report as bars, the most sensitive layer on top.
 
     Args:
-        report: What `sensitivity` returned.
-        top: How many layers to draw at most.
+        report: A report made by `sensitivity`.
+        top: Maximum number of layers.
 
     Returns:
-        A `plotly.graph_objects.Figure` with a transparent ground, which suits light and dark pages. A layer whose
-        value is infinite (its quantization changes nothing) has no bar, but a text that says so.
+        A `plotly.graph_objects.Figure` with a transparent background, for light and dark pages. A layer whose value is
+        infinite (for SQNR: its quantization changes nothing) or NaN has no bar, only the value as text.
     """
     import plotly.graph_objects as go
 

@@ -1,4 +1,4 @@
-"""What an inference runtime will do with a plan: never alters it, only explains."""
+"""Explains how an inference runtime executes a plan; the plan is never changed."""
 
 from __future__ import annotations
 

@@ -11,9 +11,9 @@ from qdq_workbench.runtimes.rule_sets import layer_explanations
 
 
 def explain_plan(plan: PlacementPlan, target: str | Target, latency: Latency | None = None) -> Explanation:
-    """Return what a runtime will do with every layer of a plan.
+    """Return how a runtime executes every layer of a plan.
 
-    A plan made for another target is planned anew for this one first, because the pairs differ.
+    A plan made for another target is first replanned for this one, because the pairs differ.
 
     Args:
         plan: The plan; it is not changed.
@@ -21,8 +21,8 @@ def explain_plan(plan: PlacementPlan, target: str | Target, latency: Latency | N
         latency: A measurement of the plan's file beside the float file.
 
     Raises:
-        TargetError: If there is no such target, or nothing is known about what it does.
-        SpecError: If the measurement does not fit.
+        TargetError: If there is no such target, or it has no rule set.
+        SpecError: If the measurement does not fit the plan.
     """
     target = get_target(target)
     planned, layers = layer_explanations(plan, target)

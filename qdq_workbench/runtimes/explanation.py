@@ -18,16 +18,17 @@ from qdq_workbench.spec.quantization_spec import QuantizationSpec
 
 @dataclasses.dataclass(frozen=True)
 class Explanation:
-    """What a runtime does with every layer of a plan.
+    """How a runtime executes every layer of a plan.
 
     Args:
         target: Name of the target.
         layers: One entry per layer, in graph order.
         plan: The plan that was explained, planned for the target.
-        islands: Where a measurement was given: what the layers gain that are on integers together, the largest loss
-            first.
-        alone: Where a measurement was given: the layers of islands, each judged alone by an estimate, the largest loss
-            first. Those inside would need new conversions on both sides in float: their order is told, not a loss.
+        islands: The measured gains of the islands (sets of layers between which integers flow), the largest loss
+            first; empty without a measurement.
+        alone: The estimated gain of each layer of an island alone, the largest loss first; empty without a
+            measurement. Layers inside an island would need new conversions on both sides in float: they are ranked,
+            but never counted in `edge_losses`.
     """
 
     target: str
@@ -53,35 +54,35 @@ class Explanation:
 
     @property
     def losses(self) -> tuple[Island, ...]:
-        """The islands without which the file would be faster, measured; the largest loss first.
+        """The islands that measurably slow the file down; the largest loss first.
 
-        None of those whose loss is within the noise of the measurement; `summary` names them.
+        Islands whose loss is within the noise of the measurement are left out; `summary` names them.
         """
         return tuple(island for island in self.islands if island.is_loss)
 
     @property
     def edges(self) -> tuple[IslandEdge, ...]:
-        """The layers at the edges of islands, each judged alone by an estimate; the largest loss first."""
+        """The layers at the edges of islands with their estimated gain alone; the largest loss first."""
         return tuple(edge for edge in self.alone if edge.side != "inside")
 
     @property
     def edge_losses(self) -> tuple[IslandEdge, ...]:
-        """The layers at the edges of islands without which the file may be faster, by an estimate; none of `losses`.
+        """The layers at the edges of islands that slow the file down, by an estimate; layers of `losses` are left out.
 
-        Their kernels take longer in INT8 than in float, by more than the conversion is estimated to take that moves to
-        their other side. Changes of layout move too and are not counted, so measure the file without them.
+        Their kernels and conversions take longer in INT8 than their float kernels and the conversions that would move
+        to their other side, by an estimate. Changes of layout move too and are not counted, so measure the new file.
         """
         whole = {layer for island in self.losses for layer in island.layers}
         return tuple(edge for edge in self.edges if edge.is_loss and not whole.intersection(edge.layers))
 
     def island_of(self, name: str) -> Island | None:
-        """Return the layers that are on integers together with one, and what was measured of them.
+        """Return the island of a layer, with its measured gain.
 
         Args:
             name: Path of the layer.
 
         Returns:
-            The island; None where the layer is not quantized, or nothing was measured.
+            The island; None if the layer is not quantized, or there is no measurement.
 
         Raises:
             SpecError: If the plan has no layer of that name; the message shows the nearest names.
@@ -90,17 +91,17 @@ class Explanation:
         return next((island for island in self.islands if name in island.layers), None)
 
     def without_losses(self, *, edges: bool = False) -> QuantizationSpec:
-        """Return a specification that leaves in float what was measured to cost more than it saves.
+        """Return a specification that leaves the `losses` in float.
 
-        It holds what the plan's own specification and cases decided, one entry per layer by name, and those layers in
-        float. Plan with it, export, and measure again: a placement is as fast as it was measured to be.
+        It holds the decisions of the plan's own specification and cases, one entry per call by name, and leaves those
+        layers in float. Plan with it, export, and measure the new file, since only a measurement shows its speed.
 
         Args:
-            edges: Whether to leave the `edge_losses` in float too, of which the gain is an estimate.
+            edges: Whether to leave the `edge_losses` in float too, whose gain is an estimate.
 
         Returns:
-            A new specification, for the same quantization mode; where nothing costs more than it saves, it says what
-            the plan says already, and `summary` says so.
+            A new specification, for the same quantization mode; without losses it leads to the same plan, and
+            `summary` states that there are none.
 
         Raises:
             SpecError: If the explanation was made without a plan or without a measurement.
@@ -116,7 +117,7 @@ class Explanation:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many layers have each status."""
+        """The number of layers of each status."""
         counts = {"int8": 0, "partial": 0, "float": 0}
         for entry in self.layers:
             counts[entry.status] += 1
@@ -126,8 +127,8 @@ class Explanation:
     def coverage(self) -> dict[str, float]:
         """The share that runs in INT8, from 0 to 1, counted in three ways.
 
-        "layers" and "macs" (multiply-accumulate operations) count what is computed: a layer whose calls differ by
-        half, and its operations by call; "bytes" counts the weights that are stored as integers.
+        "layers" counts layers, a "partial" one as half; "macs" counts multiply-accumulate operations by call; "bytes"
+        counts the weights that are stored as integers.
         """
         weights = {"int8": 1.0, "partial": 0.5, "float": 0.0}
         totals = {"layers": len(self.layers), "macs": sum(entry.macs for entry in self.layers)}
@@ -138,14 +139,14 @@ class Explanation:
         return {name: good[name] / total if total else 1.0 for name, total in totals.items()}
 
     def apply_fixes(self) -> QuantizationSpec:
-        """Return a specification under which every layer runs in INT8 that a placement can bring there.
+        """Return a specification that brings every layer to INT8 for which the placement of pairs suffices.
 
-        It holds what the plan's own specification and cases decided, one entry per layer by name, and the fixes; a
-        fix may need another one, so they are applied until nothing more is gained. The plan does not change.
+        It holds the decisions of the plan's own specification and cases, one entry per call by name, and the fixes. A
+        fix may need another one, so they are applied repeatedly until nothing changes. The plan does not change.
 
         Returns:
-            A new specification, for the same quantization mode; where there is nothing to fix, it says what the plan
-            says already, and `summary` says so.
+            A new specification, for the same quantization mode; without fixes it leads to the same plan, and `summary`
+            states that there are none.
 
         Raises:
             SpecError: If the explanation was made without a plan.
@@ -171,7 +172,7 @@ class Explanation:
 
     @property
     def builds(self) -> tuple[Build, ...]:
-        """For TensorRT, how an engine is built with each version and the precisions that layers then have; else empty.
+        """For TensorRT, the ways to build an engine by version, with the resulting precision of layers; else empty.
 
         Example:
             >>> import keras
@@ -196,10 +197,10 @@ class Explanation:
         return {**found, "builds": builds} if builds else found
 
     def summary(self) -> str:
-        """Return the explanation as a text table with the fixes; where less than half is INT8, with what the rest is.
+        """Return the explanation as a text table with the fixes; if less than half is INT8, with the main float parts.
 
-        For TensorRT it says how to build, with each version, and in which precision layers then run. With a measurement
-        it names what is slower in INT8 than in float.
+        For TensorRT it has the build of each version and the resulting precisions; with a measurement, the layers that
+        are slower in INT8 than in float.
         """
         return explanation_as_text(self)
 

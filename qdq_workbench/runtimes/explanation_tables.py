@@ -21,7 +21,7 @@ _EDGES = (
 
 
 def explanation_as_text(explanation: Explanation) -> str:
-    """Return an explanation as text: what runs in INT8, why the rest does not, and what would help."""
+    """Return an explanation as text: the status of every layer with its reason and fix."""
     rows = [
         (entry.layer, entry.class_name, entry.status, entry.rule, f"{entry.reason}{_below(entry.fix_text)}")
         for entry in explanation.layers
@@ -38,7 +38,7 @@ def explanation_as_text(explanation: Explanation) -> str:
 
 
 def explanation_as_html(explanation: Explanation) -> str:
-    """Return an explanation as an HTML fragment; all names are escaped, because they are the user's text."""
+    """Return an explanation as an HTML fragment; all names are escaped, because they come from the user's model."""
     rows = [
         (entry.layer, entry.class_name, entry.status, entry.rule, entry.reason, entry.fix_text)
         for entry in explanation.layers
@@ -53,7 +53,7 @@ def explanation_as_html(explanation: Explanation) -> str:
 
 
 def _nothing_to_fix(explanation: Explanation) -> str:
-    """Return a sentence where no specification brings more layers to INT8; else ""."""
+    """Return a sentence if no specification brings more layers to INT8; else ""."""
     if any(entry.fix for entry in explanation.layers):
         return ""
     rest = [entry for entry in explanation.layers if entry.status != "int8"]
@@ -65,7 +65,7 @@ def _nothing_to_fix(explanation: Explanation) -> str:
 
 
 def _nothing_lost(explanation: Explanation) -> str:
-    """Return a sentence where no island costs more than it saves by more than the noise of the measurement; else ""."""
+    """Return a sentence if no island is a loss; else ""."""
     if explanation.losses:
         return ""
     slower = [island for island in explanation.islands if island.gain_ms < 0]
@@ -89,7 +89,7 @@ def _counts(explanation: Explanation) -> str:
 
 
 def _on_fixes(explanation: Explanation) -> Iterator[str]:
-    """Yield how to apply the fixes, or that there are none."""
+    """Yield a line on how to apply the fixes, or that there are none."""
     fixable = sum(bool(entry.fix) for entry in explanation.layers)
     if fixable:
         yield f"Fixes: a specification helps {fixable} layers; explanation.apply_fixes() returns it."
@@ -98,7 +98,7 @@ def _on_fixes(explanation: Explanation) -> Iterator[str]:
 
 
 def _on_losses(explanation: Explanation) -> list[str]:
-    """Return what the measurement says: of whole islands first, then of the layers at their edges."""
+    """Return the lines on the measurement: whole islands first, then the layers at their edges."""
     if not explanation.islands:
         return []
     lines = [_nothing_lost(explanation)]

@@ -1,4 +1,4 @@
-"""What rule sets ask about a plan."""
+"""Properties of a plan, for the rule sets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from qdq_workbench.placement.plan import Placement, PlacementPlan
 
 
 class PlanFacts:
-    """A plan with the questions that every runtime's rules ask.
+    """A plan with the properties that the rules of every runtime need.
 
     Args:
         plan: The plan.
@@ -41,7 +41,7 @@ class PlanFacts:
         return self.plan.lowering.merged.added
 
     def absorber(self, node: Node) -> Node:
-        """Return the layer that a node is a part of in the file: what it is folded into, or the node itself."""
+        """Return the node that a node is folded into in the file, or the node itself."""
         return self.graph.node(self.plan.lowering.merged.into.get(node.name, node.name))
 
     @functools.cached_property
@@ -61,7 +61,7 @@ class PlanFacts:
         return [i for i in range(len(node.inputs)) if self.plan.input_placement(node.name, i) is None]
 
     def why_not_two_operands(self, node: Node) -> str | None:
-        """Return why a kernel of two operands does not compute a node, None where two tensors reach it."""
+        """Return why a kernel of two operands cannot compute a node; None if the node has two input tensors."""
         if len(node.inputs) == 2:
             return None
         if len(node.inputs) == 1:
@@ -69,13 +69,13 @@ class PlanFacts:
         return f"it has {len(node.inputs)} tensor operands, the kernel takes two"
 
     def float_weights(self, node: Node) -> list[str]:
-        """Return the weights that could be quantized and are not."""
+        """Return the weights that the layer's class quantizes by default and the plan does not."""
         default = find_default(node)
         names = default.weights if default is not None else ()
         return [name for name in names if f"{node.layer}/{name}" not in self._weights]
 
     def why_axis(self, node: Node) -> tuple[str, str]:
-        """Return which weight has several scales along an axis that products are summed up over, and what helps."""
+        """Return a reason and a remedy if a weight has several scales along a contracted axis; else ("", "")."""
         shapes = {weight.name: weight.shape for weight in node.weights}
         for placement in self._placed_weights.get(node.layer, ()):
             if placement.weight is None:
@@ -83,7 +83,7 @@ class PlanFacts:
             axis, axes = placement.quantizer.axis, output_axes(node, placement.weight)
             shape = shapes.get(placement.weight, ())
             if placement.quantizer.block_size is not None:
-                continue  # for kernels that know blocks, not for integer ones
+                continue  # blocks are for kernels that dequantize them, not for integer kernels
             if axis is not None and axes is not None and axis % len(shape) not in axes and shape[axis] > 1:
                 return (
                     (
@@ -100,7 +100,7 @@ class PlanFacts:
         return next((found for found in placed if found.quantizer.block_size is not None), None)
 
     def is_one_block(self, node: Node) -> bool:
-        """Return whether a node's weight in blocks has only one per output, which a file has as a scale per output."""
+        """Return whether a node's weight has one block per output, which a file stores as one scale per output."""
         placed = self.blocks(node)
         return placed is not None and is_one_block(node, placed)
 
@@ -109,7 +109,7 @@ class PlanFacts:
         return list(self._placed_weights.get(node.layer, ()))
 
     def activations(self, node: Node) -> list[Placement]:
-        """Return the placements of what a node reads and writes."""
+        """Return the placements of the inputs and outputs of a node."""
         reads = [self.plan.input_placement(node.name, index) for index in range(len(node.inputs))]
         writes = [self.plan.output_placement(tensor) for tensor in node.outputs]
         return [placement for placement in (*reads, *writes) if placement is not None]
@@ -124,7 +124,7 @@ class PlanFacts:
         return tensor in self.paired
 
     def has_one_pair(self, tensor: str) -> bool:
-        """Return whether everything that uses a tensor reads it through one and the same pair."""
+        """Return whether all uses of a tensor, outputs included, read it through pairs on one grid."""
         if self.plan.output_placement(tensor) is not None:
             return True
         reads = [self.plan.input_placement(node.name, index) for node, index in self.graph.readers(tensor)]
@@ -154,7 +154,7 @@ class PlanFacts:
         return f"folding it would change the integers of {layer.name!r}, or it normalizes another axis"
 
     def behind(self, node: Node, fused: frozenset[str]) -> str:
-        """Return the tensor behind everything that is fused with a node: folded layers and constants, an activation."""
+        """Return the tensor behind everything that is fused with a node: folded layers, constants, an activation."""
         return self.plan.lowering.merged.behind(node, self.paired, fused)
 
     def same_scale(self, node: Node) -> bool:
@@ -168,7 +168,7 @@ class PlanFacts:
         return self.pair_for_all(node.outputs[0])
 
     def pair_for_all(self, tensor: str) -> Placement | None:
-        """Return the pair through which all uses of a tensor read it, also one behind layers that vanish."""
+        """Return the pair that all uses of a tensor share, also one behind layers without an operator in the file."""
         found = self.plan.output_placement(tensor)
         while found is None and self.graph.has_one_use(tensor) and vanishes(self.graph.readers(tensor)[0][0]):
             tensor = self.graph.readers(tensor)[0][0].outputs[0]

@@ -1,4 +1,4 @@
-"""Turning the fixes of an explanation into a specification."""
+"""Turns the fixes of an explanation into a specification."""
 
 from __future__ import annotations
 
@@ -25,15 +25,10 @@ _NOTHING = Decision((), quantize_weight=False, quantize_output=False, author="de
 
 
 def apply_fixes(plan: PlacementPlan, layers: Sequence[LayerExplanation]) -> QuantizationSpec:
-    """Return the specification of a plan with all fixes; see `Explanation.apply_fixes`.
-
-    Args:
-        plan: The plan.
-        layers: What a rule set said about its layers.
-    """
+    """Return the specification of a plan with all fixes of its layers; see `Explanation.apply_fixes`."""
     mode, wishes = plan.mode, _wishes(plan)
     for _ in range(_ROUNDS):
-        # What follows a layer with weights may be mended with it, so those come first, then merges, then the rest.
+        # Fixing a layer with weights may fix layers behind it too, so those come first, then merges, then the rest.
         if not any(_apply(wishes, layers, plan, rank) for rank in range(3)):
             break
         decisions = decide(plan.graph, mode, _spec_of(wishes), [])
@@ -59,7 +54,7 @@ def leave_in_float(plan: PlacementPlan, layers: Collection[str]) -> Quantization
 def _apply(
     wishes: dict[str, dict[str, Any]], layers: Sequence[LayerExplanation], plan: PlacementPlan, rank: int
 ) -> bool:
-    """Apply the fixes of one kind of layers; return whether any of them asks for something new."""
+    """Apply the fixes of the layers of one rank; return whether any of them changes the wishes."""
     before = copy.deepcopy(wishes)
     for entry in layers:
         if _rank(plan.graph.calls(entry.layer)[0]) == rank:
@@ -76,7 +71,7 @@ def _rank(node: Node) -> int:
 
 
 def _wishes(plan: PlacementPlan) -> dict[str, dict[str, Any]]:
-    """Return what specification and cases decided, as arguments of `QuantizationSpec.add` per call."""
+    """Return the decisions of specification and cases, as arguments of `QuantizationSpec.add` per call."""
     return {node.name: _wish(plan.decisions[node.name]) for node in plan.graph.nodes if _is_explicit(plan, node)}
 
 
@@ -103,7 +98,7 @@ def _wish(decision: Decision) -> dict[str, Any]:
 
 
 def _merge(wishes: dict[str, dict[str, Any]], plan: PlacementPlan, fix: Fix) -> None:
-    """Add what a fix asks for to what is wished already: a fix never takes a pair away."""
+    """Add the pairs of a fix to the wishes; a fix never removes a pair."""
     for node in _nodes(plan, fix["name"]):
         decision = plan.decisions.get(node.name)
         wish = wishes.setdefault(node.name, _wish(decision or _NOTHING))

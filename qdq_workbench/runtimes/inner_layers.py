@@ -1,4 +1,4 @@
-"""What rule sets ask about a layer that holds others."""
+"""Properties of layers that hold other layers, for the rule sets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _PRODUCTS = frozenset({*CONVOLUTIONS, *MATRIX_PRODUCTS})
 
 
 def is_transparent(node: Node) -> bool:
-    """Return whether a layer computes what the one layer or model inside it computes."""
+    """Return whether a layer only applies the one layer or model inside it."""
     return not node.is_operation and node.is_a(*HOLDING_ONE)
 
 
@@ -25,9 +25,5 @@ def inner_products(node: Node) -> list[Part]:
 
 
 def computes_several(parts: list[Part]) -> bool:
-    """Return whether layers are more than one convolution or matrix product; a separable convolution is two.
-
-    Args:
-        parts: What `inner_products` returned.
-    """
+    """Return whether the layers of `inner_products` are several products; a separable convolution counts as two."""
     return len(parts) > 1 or any(not set(SEPARABLE).isdisjoint(part.classes) for part in parts)

@@ -1,4 +1,4 @@
-"""The walk that all rule sets share: every call of a plan gets the rule that decides about it."""
+"""The loop over the calls of a plan that all rule sets share."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from qdq_workbench.placement.unknown_layers import advice_on
 from qdq_workbench.runtimes.facts import PlanFacts
 from qdq_workbench.runtimes.verdict import Fix, LayerExplanation, Rule, Status
 
-_NOTHING = ("-NO-KERNEL", "-FLOAT")  # how the id of a runtime's rule ends that promises nothing
+_NOTHING = ("-NO-KERNEL", "-FLOAT")  # endings of the id of a runtime's rule for calls without an integer kernel
 _NO_FIX: Sequence[Fix | str] = ()
-#: The rule, the reason, and what would help: entries of a specification, or in words what to change in the model.
+#: The rule, the reason, and the remedies: entries of a specification, or a text on what to change in the model.
 Verdict = tuple[str, str, Sequence[Fix | str]]
 SPLIT_ACTIVATIONS = "quantize split_activations(model) to make that tensor visible"
 
@@ -27,16 +27,16 @@ def judge_layers(
     prefix: str = "",
     absorbing: Collection[str] | None = None,
 ) -> Iterator[LayerExplanation]:
-    """Yield what a runtime does with every call of a plan.
+    """Yield the explanation of every call of a plan.
 
     Args:
         facts: The plan, planned for the runtime.
-        judge: Returns, for a call, the rule that decides, why, and what would help. Its last argument holds
-            the names of the calls before it whose kernels may absorb it.
+        judge: Returns the verdict on a call. Its last argument holds the names of the earlier calls whose kernels may
+            absorb it.
         rules: The runtime's rules by id.
-        good: Ids of the rules that let a layer run in INT8.
-        prefix: What the ids of the rules begin with and `judge` leaves out.
-        absorbing: Ids of the rules behind which a kernel may absorb what follows; None for those of `good`.
+        good: Ids of the rules whose calls run in INT8.
+        prefix: The prefix of the rules' ids that `judge` leaves out.
+        absorbing: Ids of the rules whose kernels may absorb later calls; None for those of `good`.
     """
     integer: set[str] = set()
     for node in facts.graph.nodes:

@@ -1,8 +1,8 @@
 """LiteRT (TensorFlow Lite): which operations get int8 or int16 kernels.
 
-The rows restate its quantization specification. A kernel is all integer or all float: an operation runs on integers
-when every input has a pair and its result has one too, behind whatever is fused with it. Activations have one width, 8
-or 16 bits; weights have up to 8 bits, and may be integers in the file where the kernel computes in float.
+The rules follow its quantization specification. A kernel is all integer or all float: an operation runs on integers if
+every input has a pair and its output, behind everything that is fused with it, has one too. Activations have one
+width, 8 or 16 bits; weights have up to 8 bits, and may be integers in the file even if the kernel computes in float.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from qdq_workbench.runtimes.verdict import Fix, LayerExplanation, Rule
 _TARGET = get_target("litert")
 _OPERATORS = "https://github.com/tensorflow/tensorflow/blob/master/tensorflow/lite/tools/optimize/operator_property.cc"
 _WEIGHTED = (*TRANSPOSED, *DIRECT_CONVOLUTIONS, *MATRIX_PRODUCTS)
-# Kernels that write a scale of their own, which the converter sets; a pair behind them is not needed.
+# Kernels whose output has a fixed scale, which the converter sets; they need no pair behind them.
 _FIXED_OUTPUT = ("softmax", "log_softmax")
 _INT16 = 16
 _KERNELS = _TARGET.integer_kinds.intersection(_WEIGHTED)
@@ -70,11 +70,7 @@ _GOOD = ("LITERT-INTEGER", "LITERT-INT16", "LITERT-FUSED", "LITERT-FIXED", "LITE
 
 
 def explain_layers(facts: PlanFacts) -> Iterator[LayerExplanation]:
-    """Return what LiteRT does with every call of the plan.
-
-    Args:
-        facts: The plan, planned for LiteRT.
-    """
+    """Yield the explanation of every call of a plan for LiteRT."""
     return judge_layers(facts, _verdict, RULES, _GOOD, prefix="LITERT-")
 
 
@@ -94,7 +90,7 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
 
 
 def _why_grid(facts: PlanFacts, node: Node) -> str:
-    """Return which of a node's tensors is on a grid that no kernel has; "" without one."""
+    """Return the reason if no kernel supports the grids of a node's tensors; else ""."""
     widths = set()
     for placement in facts.activations(node):
         grid = placement.quantizer
@@ -178,7 +174,7 @@ def _integer(facts: PlanFacts, node: Node) -> Verdict:
 
 
 def _by_step(facts: PlanFacts, node: Node) -> Verdict:
-    """Judge a layer that applies the one inside to every step, which the converter writes once per step."""
+    """Judge a layer that applies its inner layer to every step, which the converter writes once per step."""
     inside = inner_products(node)
     if len(inside) != 1 or not _KERNELS.intersection(inside[0].classes):
         return "NO-KERNEL", f"the int8 specification has no {node.class_name}", []
@@ -189,7 +185,7 @@ def _by_step(facts: PlanFacts, node: Node) -> Verdict:
 
 
 def _packing(facts: PlanFacts, node: Node) -> str:
-    """Return how the file stores weights of few bits."""
+    """Return the end of the reason about the storage of weights of up to 4 bits; "" without such weights."""
     few = [placement for placement in facts.weights(node) if placement.quantizer.num_bits <= _FEW_BITS]
     if not few:
         return ""

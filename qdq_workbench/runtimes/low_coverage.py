@@ -1,4 +1,4 @@
-"""What most of a model's float part is, for the summary of an explanation."""
+"""The largest float parts of a model, for the summary of an explanation."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def why_low(layers: Sequence[LayerExplanation], plan: PlacementPlan | None) -> I
     """Yield lines that name the causes where less than half of the products or of the weights is INT8.
 
     Args:
-        layers: What a rule set said about every layer.
-        plan: The plan of these layers, where it is known.
+        layers: The explanations of all layers.
+        plan: The plan of these layers; None if it is not known.
     """
     parts: dict[str, list[tuple[float, float]]] = {
         "macs": _macs(layers, plan),
@@ -44,7 +44,7 @@ def why_low(layers: Sequence[LayerExplanation], plan: PlacementPlan | None) -> I
 
 
 def _macs(layers: Sequence[LayerExplanation], plan: PlacementPlan | None) -> list[tuple[float, float]]:
-    """Return the multiply-accumulate operations of every layer, all and those in float; unknown ones are estimated."""
+    """Return all multiply-accumulate operations of every layer, and those in float; unknown numbers are estimated."""
     found = []
     for entry in layers:
         graph = None if plan is None else plan.graph

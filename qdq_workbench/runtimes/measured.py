@@ -1,9 +1,8 @@
-"""What INT8 gains and costs on a computer: measured times, by the layers that are on integers together.
+"""Measured gains and losses of INT8, by islands: the largest sets of layers between which integers flow.
 
-A lone quantized layer between floats may be faster by itself and still slow the file down: its input is converted to
-integers and its result back. So a measurement is told by islands, the largest sets of layers between which integers
-flow: what their kernels save, less the conversions at their borders. Only a whole island can be left in float without
-new conversions.
+A single quantized layer between floats may be faster by itself and still slow the file down: its input is converted to
+integers and its output back. So gains are computed by island: the time that its kernels save minus the time of the
+conversions at its borders. Only a whole island can be left in float without new conversions.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from qdq_workbench.runtimes.verdict import LayerExplanation
 
 _MEASURED = "onnxruntime"  # the target whose kernels `profile_onnx` measures
 _ENGINE = "ONNX Runtime"
-_LEAST_SHARE = 0.005  # of a run; less is not worth a change of the plan
+_LEAST_SHARE = 0.005  # share of a run; a smaller loss is not worth a change of the plan
 
 
 class Latency(Protocol):
-    """What is read of a `LatencyReport`."""
+    """The properties of a `LatencyReport` that are used here."""
 
     @property
     def gains(self) -> tuple[Any, ...]:
-        """What every layer saves against the float file."""
+        """The gains of the layers against the float file."""
 
     @property
     def others(self) -> tuple[Any, ...]:
-        """The time that belongs to no layer, conversions among it."""
+        """The times that belong to no layer, such as conversions."""
 
     @property
     def engine(self) -> str:
@@ -39,11 +38,11 @@ class Latency(Protocol):
 
     @property
     def target(self) -> str | None:
-        """The target that the measured file was exported for, None where it does not tell."""
+        """The target that the measured file was exported for; None if it is not known."""
 
     @property
     def noise(self) -> float:
-        """How far two measurements of one file differ."""
+        """The relative noise of the measurement."""
 
     @property
     def total_ms(self) -> float:
@@ -56,14 +55,14 @@ class Latency(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Island:
-    """Layers between which integers flow, and what a measurement found of them.
+    """Layers between which integers flow, with their measured gain.
 
     Args:
         layers: Their paths, in graph order.
-        kernels_ms: Milliseconds per run that their kernels save against the float file; negative where they are slower.
+        kernels_ms: Milliseconds per run that their kernels save against the float file; negative if they are slower.
         conversions_ms: Milliseconds per run of the conversions (QuantizeLinear, DequantizeLinear) at their borders.
-        is_loss: Whether the file would be faster without them: the loss is more than 0.5 % of the run, and more than
-            the noise of the measurement for the time that they take.
+        is_loss: Whether the file would be faster with them in float: the loss is more than 0.5 % of a run, and more
+            than the noise of the measurement for their time.
     """
 
     layers: tuple[str, ...]
@@ -73,7 +72,7 @@ class Island:
 
     @property
     def gain_ms(self) -> float:
-        """Milliseconds per run that the file saves by them; negative where they cost more than they save."""
+        """Milliseconds per run that the file saves by having them in INT8; negative for a loss."""
         return self.kernels_ms - self.conversions_ms
 
     def __str__(self) -> str:
@@ -88,12 +87,12 @@ def measured_islands(plan: PlacementPlan, layers: Sequence[LayerExplanation], la
 
     Args:
         plan: The plan of the measured file.
-        layers: What the runtime does with its layers.
+        layers: The explanations of its layers.
         latency: The measurement of the file beside the float file.
 
     Raises:
-        SpecError: If the plan is for another runtime than the measured one, or the measurement has no float file beside
-            it or is of other layers.
+        SpecError: If the plan is for another runtime than the measured one, or the measurement has no float file
+            beside it or is of other layers.
     """
     _check(plan, latency)
     islands = _Islands(plan, layers)
@@ -143,7 +142,7 @@ def _check(plan: PlacementPlan, latency: Latency) -> None:
 
 
 class _Islands:
-    """Sets of layers that grow together; each is known by one of its layers, its home."""
+    """Disjoint sets of layers (union-find); each is identified by its root layer, the home."""
 
     def __init__(self, plan: PlacementPlan, layers: Sequence[LayerExplanation]) -> None:
         self._graph = plan.graph
@@ -166,11 +165,11 @@ class _Islands:
             self._join(inside[0], layer)
 
     def home(self, layers: Iterable[str]) -> str | None:
-        """Return the island of some layers; None where none of them is quantized."""
+        """Return the home of the island of some layers; None if none of them is quantized."""
         return next((self._find(layer) for layer in layers if layer in self._parent), None)
 
     def home_of_conversion(self, node: str) -> str | None:
-        """Return the island that a Q/DQ node of the file belongs to, which is called after its pair."""
+        """Return the home of the island that a Q/DQ node of the file belongs to, by the pair in the node's name."""
         owner = self._owners.get(node.rpartition("/")[0])
         return None if owner is None else self._find(owner)
 
@@ -184,7 +183,7 @@ class _Islands:
             yield home, tuple(layers)
 
     def _pair_owners(self, plan: PlacementPlan, integer: set[str]) -> Iterator[tuple[str, str]]:
-        """Yield the layer that every pair is there for: one that computes on integers before any other."""
+        """Yield every pair with its owner: a layer that runs on integers, else any quantized layer at the pair."""
         for pair in plan.tensors:
             if pair.kind == "weight":
                 users = [placement.layer for placement in plan.placements if placement.tensor == pair.tensor]

@@ -1,9 +1,9 @@
-"""The layers of an island, judged one by one, above all those at its edges: what each would save in float.
+"""The layers of an island, judged one by one: the time that each would save in float.
 
-A layer through which values enter an island, or leave it, can stay in float alone: the conversion at the border moves
-to its other side. The times of its kernels in both files are measured, and so is the conversion that is there now. What
-the moved one takes is estimated by how many values it converts; changes of layout that move with it are not counted.
-One between others needs new conversions on both sides, which are estimated in the same way.
+A layer at the edge of an island can stay in float alone: the conversion at the border moves to its other side. The
+times of its kernels in both files and of the present conversion are measured. The time of the moved conversion is
+estimated from the number of values that it converts; changes of layout that move with it are not counted. A layer
+inside an island needs new conversions on both sides, which are estimated in the same way.
 """
 
 from __future__ import annotations
@@ -16,24 +16,25 @@ from typing import Literal
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.runtimes.measured import Island, Latency
 
-_WORTH_IT = 0.02  # of a run; the estimate is too rough for less
+_WORTH_IT = 0.02  # share of a run; the estimate is too rough for smaller losses
 Side = Literal["first", "last", "inside"]
 
 
 @dataclasses.dataclass(frozen=True)
 class IslandEdge:
-    """A layer of an island judged alone, with the layers that its kernels compute too.
+    """A layer of an island judged alone, together with the layers that its kernels compute too.
 
     Args:
         layers: Their paths, in graph order.
-        side: "first" where values enter the island by them, "last" where values leave it, "inside" for all others.
+        side: "first" if they read no tensor of the rest of the island, else "last" if the rest reads none of theirs,
+            else "inside".
         ms: Milliseconds per run of their kernels in the file.
-        baseline_ms: The same in the float file.
-        conversions_ms: Milliseconds per run of the conversions at their border, which they would not need in float.
-        moved_ms: Estimated milliseconds per run of the conversions that they would need in float between them and the
-            rest of the island: what a value takes in the file's own conversions of activations, times the values.
-        is_loss: Whether the file would be faster with them in float by more than 2 % of a run, and by more than the
-            noise of the measurement for the time that they take, if the estimate holds.
+        baseline_ms: Milliseconds per run of their kernels in the float file.
+        conversions_ms: Milliseconds per run of the conversions that only they need.
+        moved_ms: Estimated milliseconds per run of the conversions between them and the rest of the island that they
+            would need in float: the number of values times the file's average time per converted value.
+        is_loss: Whether the estimate says that the file would be faster with them in float, by more than 2 % of a run
+            and by more than the noise of the measurement for their time.
     """
 
     layers: tuple[str, ...]
@@ -46,7 +47,7 @@ class IslandEdge:
 
     @property
     def gain_ms(self) -> float:
-        """Milliseconds per run that the file saves by having them in INT8; negative where they cost more."""
+        """Estimated milliseconds per run that the file saves by having them in INT8; negative if float is faster."""
         return self.baseline_ms - self.ms - self.conversions_ms + self.moved_ms
 
     def __str__(self) -> str:
@@ -62,11 +63,11 @@ def judged_alone(plan: PlacementPlan, islands: Sequence[Island], latency: Latenc
 
     Args:
         plan: The plan of the measured file.
-        islands: What was measured of its islands.
+        islands: Its measured islands.
         latency: The measurement.
 
     Returns:
-        Those that can be judged: none where no conversion of activations was measured, or a size is not known.
+        The layers that can be judged: none without a measured conversion of activations, none with an unknown size.
     """
     costs = _Conversions(plan, latency)
     found = []
@@ -83,7 +84,7 @@ def judged_alone(plan: PlacementPlan, islands: Sequence[Island], latency: Latenc
 
 
 def _groups(plan: PlacementPlan, island: Island, latency: Latency) -> Iterator[tuple[tuple[str, ...], float, float]]:
-    """Yield the layers of an island that were measured together, with what is folded into them, and their times."""
+    """Yield the layers of an island that were measured together, with the layers folded into them, and their times."""
     inside = set(island.layers)
     folded: dict[str, list[str]] = {}
     for layer in island.layers:
@@ -94,7 +95,7 @@ def _groups(plan: PlacementPlan, island: Island, latency: Latency) -> Iterator[t
         if not inside.issuperset(gain.layers):
             continue
         group = {*gain.layers, *(each for layer in gain.layers for each in folded.get(layer, ()))}
-        if group & inside != inside:  # the whole island is judged as such
+        if group & inside != inside:  # a group that is the whole island is judged by `measured_islands`
             yield tuple(layer for layer in island.layers if layer in group), gain.ms, gain.baseline_ms
 
 
@@ -113,12 +114,7 @@ def _read(plan: PlacementPlan, layers: Iterable[str]) -> set[str]:
 
 
 class _Conversions:
-    """What conversions take: those of the file, and those that would move.
-
-    Args:
-        plan: The plan.
-        latency: The measurement.
-    """
+    """The times of conversions: measured for those of the file, estimated for those that would move."""
 
     def __init__(self, plan: PlacementPlan, latency: Latency) -> None:
         self._plan = plan
@@ -148,7 +144,7 @@ class _Conversions:
         return found
 
     def moved(self, layers: Collection[str], island: Collection[str]) -> float | None:
-        """Return what the conversions between these layers and the rest of the island may take; None if not known."""
+        """Return the estimated time of conversions between these layers and the rest of an island; None if unknown."""
         rest, graph = set(island) - set(layers), self._plan.graph
         between = {tensor for tensor in _read(self._plan, layers) if graph.producer(tensor).layer in rest}
         between |= {tensor for tensor in _read(self._plan, rest) if graph.producer(tensor).layer in set(layers)}
@@ -158,6 +154,6 @@ class _Conversions:
         return self._per_value * sum(size for size in sizes if size is not None)
 
     def _values(self, tensor: str) -> int | None:
-        """Return how many values a tensor has per sample; None where sizes besides the batch are open."""
+        """Return the number of values of a tensor per sample; None if sizes besides the batch are open."""
         sizes = self._shapes[tensor][1:]
         return None if None in sizes else math.prod(size for size in sizes if size is not None)

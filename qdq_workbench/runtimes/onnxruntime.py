@@ -1,6 +1,6 @@
 """ONNX Runtime on x86 CPUs: which layers become integer kernels.
 
-The rules restate what its QDQ transformer (selectors and actions) does with a file that `export_onnx` writes.
+The rules describe how its QDQ transformer (selectors and actions) handles a file that `export_onnx` writes.
 """
 
 from __future__ import annotations
@@ -80,11 +80,7 @@ def _propagation(facts: PlanFacts) -> Propagation:
 
 
 def explain_layers(facts: PlanFacts) -> Iterator[LayerExplanation]:
-    """Return what ONNX Runtime does with every call of the plan.
-
-    Args:
-        facts: The plan, planned for ONNX Runtime.
-    """
+    """Yield the explanation of every call of a plan for ONNX Runtime."""
     return judge_layers(facts, _verdict, RULES, _GOOD, prefix="ORT-", absorbing=_ABSORBING)
 
 
@@ -182,7 +178,7 @@ def _convolution(facts: PlanFacts, node: Node) -> Verdict:
 
 
 def _float_weight(facts: PlanFacts, node: Node, weight: str, fix: list[Fix]) -> Verdict:
-    """The runtime rounds a float weight itself where the input and the result are quantized."""
+    """Judge a product with a float weight, which the runtime rounds itself between quantized input and output."""
     fusible = activation_name(node) in _TARGET.fused_activations | {"linear"}
     tensor = _behind_runtime_folds(facts, node)
     if _propagation(facts).float_inputs(node) or not fusible or _propagation(facts).pair_behind(tensor) is None:
@@ -192,7 +188,7 @@ def _float_weight(facts: PlanFacts, node: Node, weight: str, fix: list[Fix]) -> 
 
 
 def _last_of_kernel(facts: PlanFacts, node: Node) -> str:
-    """Return the tensor behind everything that the kernel of a layer computes."""
+    """Return the output tensor of a layer's kernel, behind everything that is fused into it."""
     return _behind_runtime_folds(facts, node) if facts.float_weights(node) else _behind(facts, node)
 
 
@@ -205,7 +201,7 @@ def _runtime_may_fold(node: Node) -> bool:
 
 
 def _behind_runtime_folds(facts: PlanFacts, node: Node) -> str:
-    """Return the tensor behind the normalizations and products with constants that the runtime alone folds."""
+    """Return the tensor behind the normalizations and constant factors that only the runtime folds, not the export."""
     graph, last, bare = facts.graph, node, frozenset[str]()
     tensor = facts.behind(last, bare)
     while activation_name(node) == "linear" and graph.has_one_use(tensor) and not facts.is_paired(tensor):
@@ -227,7 +223,7 @@ def _output(facts: PlanFacts, tensor: str, reason: str) -> Verdict:
 
 
 def _product(facts: PlanFacts, node: Node) -> Verdict:
-    """A matrix product with a kernel may return floats, which its bias and activation then follow."""
+    """Judge a matrix product with a kernel; it may return floats, to which bias and activation are then applied."""
     fix: list[Fix] = [{"name": node.layer, "quantize_input": True, "quantize_weight": True}]
     weights = facts.float_weights(node)
     if weights and _is_gemm(facts, node):
@@ -243,7 +239,7 @@ def _product(facts: PlanFacts, node: Node) -> Verdict:
 
 
 def _blocks(facts: PlanFacts, node: Node, placed: Placement) -> Verdict:
-    """A product of floats reads blocks of its weights where a kernel takes their length."""
+    """Judge a float product whose weights are in blocks: its kernel supports certain block sizes."""
     calls, size = len(facts.graph.calls(node.layer)), _block_of(node, placed)
     if not _has_kernel(size):
         reason = f"the file has its weights in blocks of {size} values, because several axes become one"
@@ -257,7 +253,7 @@ def _blocks(facts: PlanFacts, node: Node, placed: Placement) -> Verdict:
 
 
 def _in_blocks(facts: PlanFacts, node: Node) -> Placement | None:
-    """Return the placement of a weight that a file has in blocks; one block per output becomes a scale per output."""
+    """Return the placement of a weight that the file stores in blocks; one block may become a scale per output."""
     placed = facts.blocks(node)
     if placed is None or not facts.is_one_block(node):
         return placed
@@ -279,10 +275,10 @@ def _is_gemm(facts: PlanFacts, node: Node) -> bool:
 
 
 def _unless_clipped(facts: PlanFacts, node: Node, reason: str) -> Verdict:
-    """A ReLU with one reader directly behind a product must vanish into a QuantizeLinear; else the product is float.
+    """Judge a product: a ReLU with one reader directly behind it must be absorbed by a QuantizeLinear.
 
-    The runtime takes such a ReLU for a part of the product, and gives up where it cannot drop it. With two readers, or
-    as an output of the model, the ReLU is left alone and the product returns floats.
+    The runtime matches such a ReLU as a part of the product, and leaves the product in float if it cannot drop the
+    ReLU. A ReLU with two readers, or that is an output of the model, is not matched: the product returns floats.
     """
     clipped = _clipped_result(facts, node)
     if clipped is None or _propagation(facts).pair_behind(clipped) is not None or _reads(facts, clipped) != 1:
@@ -295,7 +291,7 @@ def _unless_clipped(facts: PlanFacts, node: Node, reason: str) -> Verdict:
 
 
 def _clipped_result(facts: PlanFacts, node: Node) -> str | None:
-    """Return the result of the ReLU that stands directly behind a product in the file, if there is one."""
+    """Return the output of the ReLU directly behind a product in the file, if there is one."""
     graph, tensor = facts.graph, node.outputs[0]
     added = len(graph.tensors[tensor].shape) > 2 and any(weight.name == "bias" for weight in node.weights)
     if activation_name(node) in _TARGET.fused_activations:
@@ -312,7 +308,7 @@ def _clipped_result(facts: PlanFacts, node: Node) -> str | None:
 
 
 def _reads(facts: PlanFacts, tensor: str) -> int:
-    """Return how many nodes of the file read a tensor; an output of the model counts as one more than any reader."""
+    """Return how many nodes of the file read a tensor; an output of the model counts as two."""
     count, pending = 0, [tensor]
     while pending:
         tensor = pending.pop()
@@ -346,7 +342,7 @@ def _merge_or_pool(facts: PlanFacts, node: Node) -> Verdict:
 
 
 def _scaled_sum(facts: PlanFacts, node: Node) -> Verdict:
-    """`x + scale * y`, the merge of InceptionResNetV2; the last one of it scales by 1, which the runtime drops."""
+    """Judge `x + scale * y`, the merge of InceptionResNetV2; its last one has scale 1, which the runtime drops."""
     if node.settings.get("scale") == 1:
         return _merge_or_pool(facts, node)
     return "NO-KERNEL", "one operand is scaled by a float", []

@@ -1,7 +1,7 @@
 """OpenVINO on CPUs: which layers run on integers.
 
-The rows were read from the precisions in the runtime's own execution graph. What reads quantized tensors runs on
-integers; what follows an integer kernel directly is computed inside it.
+The rules were derived from the precisions in the runtime's own execution graph. Operations that read quantized tensors
+run on integers; operations directly behind an integer kernel are fused into it.
 """
 
 from __future__ import annotations
@@ -52,11 +52,7 @@ _GOOD = ("OV-GEMM", "OV-FUSED", "OV-POOL", "OV-MOVES", "OV-ELEMENTWISE", "OV-VAN
 
 
 def explain_layers(facts: PlanFacts) -> Iterator[LayerExplanation]:
-    """Return what OpenVINO does with every call of the plan.
-
-    Args:
-        facts: The plan, planned for OpenVINO.
-    """
+    """Yield the explanation of every call of a plan for OpenVINO."""
     return judge_layers(facts, _verdict, RULES, _GOOD, prefix="OV-", absorbing=("OV-GEMM", "OV-FUSED"))
 
 
@@ -100,7 +96,7 @@ def _elementwise(facts: PlanFacts, node: Node) -> Verdict:
 
 
 def _absorber(facts: PlanFacts, node: Node, integer: set[str]) -> str | None:
-    """Return the integer kernel before a node that computes it too, if there is one."""
+    """Return the call whose integer kernel absorbs a node behind it, if there is one."""
     if not (node.is_a("BatchNormalization", "Add") or _computes(node) in _FUSED):
         return None
     for tensor in node.inputs:
@@ -122,7 +118,7 @@ def _weighted(facts: PlanFacts, node: Node) -> Verdict:
 
 
 def _starts_at_zero(facts: PlanFacts, node: Node) -> bool:
-    """Return whether the range of an input starts at 0: nothing that shares it can be negative."""
+    """Return whether the range of the first input starts at 0: no tensor that shares the range can be negative."""
     placement = facts.plan.input_placement(node.name, 0)
     if placement is None:
         return False

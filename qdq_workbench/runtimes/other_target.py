@@ -1,20 +1,20 @@
-"""What to say where a runtime runs a file, or times a plan, that was made for another target."""
+"""The remark for a file or plan that is run or timed in another runtime than that of its target."""
 
 from __future__ import annotations
 
-_TARGETS = {"ONNX Runtime": "onnxruntime", "OpenVINO": "openvino"}  # of the runtimes that files are run in here
+_TARGETS = {"ONNX Runtime": "onnxruntime", "OpenVINO": "openvino"}  # of the runtimes that can run files here
 
 
 def other_target_remark(
     target: str | None, engine: str = "ONNX Runtime", what: str = "The file", do: str = "export"
 ) -> str:
-    """Return that a runtime runs what was made for another one, and what to do; empty where it was made for it.
+    """Return a remark that a file was exported for another runtime, with a remedy; empty if it fits or is not known.
 
     Args:
-        target: Name of the target; None where it is not known.
+        target: Name of the target; None if it is not known.
         engine: The runtime, such as "ONNX Runtime".
-        what: What was made.
-        do: What to do with the runtime's own target.
+        what: The subject of the sentence.
+        do: The verb of the remedy, which is followed by the runtime's own target.
     """
     own = _TARGETS.get(engine)  # a saved report may name an engine that is not known here
     if target is None or own is None or target == own:

@@ -1,6 +1,6 @@
-"""Where ONNX Runtime moves Q/DQ pairs to before it forms integer kernels.
+"""Where ONNX Runtime moves Q/DQ pairs before it forms integer kernels.
 
-A QuantizeLinear moves backwards, and a DequantizeLinear forwards, through operations that only move or choose values.
+A QuantizeLinear moves backwards, and a DequantizeLinear forwards, through operations that only move or select values.
 Measured with 1.31 (`tests/runtimes/test_propagation.py`), for such an operation with result T:
 
     readers of T                         input quantized           input float
@@ -8,8 +8,8 @@ Measured with 1.31 (`tests/runtimes/test_propagation.py`), for such an operation
     all through one pair                 integers if one scale     integers if nothing else reads the input
     several pairs, or some without one   float                     float
 
-A pair that moved backwards counts as if it had always been there. Of two pairs in a row, with nothing else that reads
-the first, the runtime makes one, for the values that both can hold.
+A pair that moved backwards counts like one that was placed there. The runtime merges two pairs in a row into one, with
+the range that both can represent, if nothing else reads the first.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from qdq_workbench.placement.plan import Placement
 from qdq_workbench.runtimes.facts import PlanFacts
 
 PASSED = (*MAXIMA, *RESHAPINGS)
-# Their results hold the values of their inputs, and perhaps zeros, which every range contains: one range.
+# Their outputs hold the values of their inputs, and perhaps zeros, which every range contains: the range is the same.
 _SAME_VALUES = (*RESHAPINGS, "UpSampling2D")
 
 Scale = tuple[Any, ...]
 
 
 class Propagation:
-    """Answers, for a plan, where integers flow once the runtime has moved its pairs.
+    """Computes for a plan which tensors are integers after the runtime has moved its pairs.
 
     Args:
         facts: The plan.
@@ -47,7 +47,7 @@ class Propagation:
         for pair in facts.plan.tensors:
             if pair.name in owners:
                 self._members.setdefault(owners[pair.name], []).append(pair.tensor)
-        # What reads a tensor stands behind it, and what arrives at a node comes from before it: one pass for each.
+        # Scales of readers depend on later nodes, scales of inputs on earlier ones: one pass in each direction.
         self._readers: dict[str, frozenset[Scale | None]] = {}
         for node in reversed(self._graph.nodes):
             self._readers.update({tensor: self._scales_of_readers(tensor) for tensor in node.outputs})
@@ -61,11 +61,11 @@ class Propagation:
         return next(iter(scales)) if len(scales) == 1 else None
 
     def float_inputs(self, node: Node) -> list[int]:
-        """Return the inputs of a node that arrive as floats."""
+        """Return the indices of the inputs of a node that are floats."""
         return [index for index in range(len(node.inputs)) if self._arriving(node, index) is None]
 
     def passes(self, node: Node) -> tuple[bool, str]:
-        """Return whether an operation that moves or chooses values does so with integers, and why not.
+        """Return whether an operation that moves or selects values runs on integers, and the reason.
 
         Args:
             node: A call of a class in `PASSED`.
@@ -89,7 +89,7 @@ class Propagation:
         return len(scales) == 1 and None not in scales and self.pair_behind(node.outputs[0]) in scales
 
     def _scales_of_readers(self, tensor: str) -> frozenset[Scale | None]:
-        """Return the scales through which a tensor is read; None among them where something reads it without a pair."""
+        """Return the scales through which a tensor is read; None is among them if it is read without a pair too."""
         for_all = self._plan.output_placement(tensor)
         if for_all is not None:
             return frozenset({self._scale(for_all)})
@@ -107,7 +107,7 @@ class Propagation:
         return frozenset(found)
 
     def _arriving(self, node: Node, index: int) -> Scale | None:
-        """Return the scale of the integers that an input gets; None for floats."""
+        """Return the scale of the integers that an input reads; None for floats."""
         placement = self._plan.input_placement(node.name, index)
         if placement is not None:
             return self._scale(placement)
@@ -120,7 +120,7 @@ class Propagation:
         return None
 
     def _scale(self, placement: Placement) -> Scale:
-        """Return what identifies the scale of a pair; of pairs in a row, the runtime makes one on a grid of its own."""
+        """Return a key of the scale of a pair; pairs in a row with different scales get one key of their own."""
         name = self._plan.pair_of(placement).name
         if name in self._scales:
             return self._scales[name]
@@ -136,7 +136,7 @@ class Propagation:
         return self._scales[name]
 
     def _next_pair(self, placement: Placement) -> Placement | None:
-        """Return the pair that follows directly, where nothing else reads what either of them makes."""
+        """Return the pair that follows directly if nothing else reads the outputs of both; else None."""
         tensor = placement.tensor
         readers = self._graph.readers(tensor)
         if tensor in self._graph.outputs or len(readers) != 1 or not vanishes(readers[0][0]):
@@ -152,7 +152,7 @@ class Propagation:
         return self._plan.input_placement(reader[0].name, reader[1])
 
     def _pair_before(self, placement: Placement) -> Placement | None:
-        """Return the pair that stands directly before another."""
+        """Return the pair directly before another if both are merged; else None."""
         node = self._graph.producer(placement.tensor)
         if not vanishes(node):
             return None
@@ -162,7 +162,7 @@ class Propagation:
         return before if same else None
 
     def _own_scale(self, placement: Placement) -> Scale:
-        """Return what identifies the scale of a pair in the file: the same values on one grid have the same one."""
+        """Return a key of the scale of a pair in the file: pairs with the same values and the same grid share it."""
         pair = self._plan.pair_of(placement)
         owner = self._plan.range_owners[pair.name]
         if pair.scale_group is None:

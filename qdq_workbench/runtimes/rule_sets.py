@@ -1,4 +1,4 @@
-"""The rule sets by target: what each runtime does with every layer of a plan."""
+"""The rule sets by target, which explain how each runtime executes the layers of a plan."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _FLOAT_BYTES = 4
 
 
 def layer_explanations(plan: PlacementPlan, target: Target) -> tuple[PlacementPlan, tuple[LayerExplanation, ...]]:
-    """Return what a runtime does with every layer of a plan, and the plan for that runtime.
+    """Return the plan for a runtime, and how the runtime executes every layer of it.
 
-    A plan made for another target is planned anew for this one first, because the pairs differ.
+    A plan made for another target is first replanned for this one, because the pairs differ.
 
     Args:
         plan: The plan; it is not changed.
         target: The runtime.
 
     Raises:
-        TargetError: If nothing is known about what it does.
+        TargetError: If the target has no rule set.
     """
     if target.name not in _RULE_SETS:
         raise TargetError(f"No rules are known for target {target.name!r}; known: {sorted(_RULE_SETS)}.")
@@ -49,11 +49,7 @@ def layer_explanations(plan: PlacementPlan, target: Target) -> tuple[PlacementPl
 
 
 def integer_calls(plan: PlacementPlan) -> frozenset[str]:
-    """Return the names of the calls that the plan's own target computes on integers.
-
-    Args:
-        plan: The plan; of a target without rules, nothing is promised.
-    """
+    """Return the names of the calls that the plan's target computes on integers; none for a target without rules."""
     rules = _RULE_SETS.get(plan.target)
     if rules is None:
         return frozenset()
@@ -62,7 +58,7 @@ def integer_calls(plan: PlacementPlan) -> frozenset[str]:
 
 
 def _judged(plan: PlacementPlan) -> list[Node]:
-    """Return the calls that a rule set says something about, in its order."""
+    """Return the calls that a rule set explains, in its order: all but inputs."""
     return [node for node in plan.graph.nodes if node.class_name != "InputLayer" or node.is_operation]
 
 
@@ -86,7 +82,7 @@ def _costs(plan: PlacementPlan, calls: Sequence[LayerExplanation]) -> dict[str, 
 
 
 def _merge_calls(calls: Iterable[LayerExplanation]) -> Iterable[LayerExplanation]:
-    """A layer that is called several times is one row; it is partial where its calls differ."""
+    """Merge the explanations of all calls of a shared layer into one, which is "partial" if the statuses differ."""
     by_layer: dict[str, list[LayerExplanation]] = {}
     for entry in calls:
         by_layer.setdefault(entry.layer, []).append(entry)

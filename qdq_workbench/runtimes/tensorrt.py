@@ -77,11 +77,7 @@ _RECURRENT_IS_FLOAT = (
 
 
 def explain_layers(facts: PlanFacts) -> Iterator[LayerExplanation]:
-    """Return what TensorRT does with every call of the plan.
-
-    Args:
-        facts: The plan, planned for TensorRT.
-    """
+    """Yield the explanation of every call of a plan for TensorRT."""
     return judge_layers(facts, _verdict, RULES, _GOOD)
 
 
@@ -104,7 +100,7 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
 
 
 def _absorber(facts: PlanFacts, node: Node, integer: set[str]) -> str:
-    """Return the kernel before a normalization, a constant or an activation that computes it too; "" without one."""
+    """Return the call whose kernel absorbs a normalization, a constant or an activation behind it; "" for none."""
     merged = facts.plan.lowering.merged.into.get(node.name, "")
     if merged in integer:
         return merged
@@ -142,7 +138,7 @@ def _gemm(facts: PlanFacts, node: Node) -> Verdict:
 
 
 def _held(facts: PlanFacts, node: Node) -> Verdict:
-    """Judge TimeDistributed and its like: the file holds the layer inside, of all steps at once."""
+    """Judge `TimeDistributed` and similar layers: the file has the inner layer once, for all steps together."""
     products = inner_products(node)
     if computes_several(products):
         names = " and ".join(f"{part.class_name} {part.name!r}" for part in products)

@@ -1,6 +1,6 @@
-"""How TensorRT is told to build an engine, per version, and the precision that every layer then has.
+"""How to build an engine with each version of TensorRT, and the resulting precision of every layer.
 
-TensorRT 10.x takes flags: INT8 where the file has Q/DQ pairs, and half precision wherever the builder finds it faster.
+TensorRT 10.x takes flags: INT8 where the file has Q/DQ pairs, and half precision where the builder finds it faster.
 TensorRT 11.x has no such flags: its networks are strongly typed, so the types of the file decide.
 """
 
@@ -23,16 +23,16 @@ _BY_ROLE = {"recurrent": "LSTM", "normalization": "LayerNormalization"}
 
 @dataclasses.dataclass(frozen=True)
 class Build:
-    """One way to build an engine, and what it computes in which precision.
+    """One way to build an engine, and the resulting precision of the layers.
 
     Args:
         version: The versions of TensorRT.
-        float_type: What `export_onnx` is given as `float_type`.
+        float_type: The `float_type` of `export_onnx`.
         command: The command line.
-        int8: Layers in INT8, those that are so in part included.
+        int8: Layers in INT8, also those that are partly in INT8.
         half: Layers in half precision.
         float32: Layers in float32.
-        reasons: Why, for layers in float32 of a file in half precision.
+        reasons: Reasons by layer, for the layers in float32 of a file in half precision.
     """
 
     version: str
@@ -55,12 +55,12 @@ class Build:
 
 
 def tensorrt_builds(layers: Sequence[LayerExplanation], plan: PlacementPlan) -> tuple[Build, ...]:
-    """Return how engines are built of a plan's files.
+    """Return the ways to build an engine from a plan's files.
 
-    The report of the export adds what follows from the values of weights and the recorded ranges.
+    Layers that stay in float32 because of their weights' values or recorded ranges are named by the export report.
 
     Args:
-        layers: What the rules say about every layer.
+        layers: The explanations of all layers.
         plan: The plan, for TensorRT.
     """
     int8 = tuple(entry.layer for entry in layers if entry.status != "float")
@@ -76,7 +76,7 @@ def tensorrt_builds(layers: Sequence[LayerExplanation], plan: PlacementPlan) -> 
 
 
 def _why_float32(plan: PlacementPlan, layer: str) -> str:
-    """Return why a layer stays in float32 in a file in half precision; "" where its class does not ask for it."""
+    """Return why a layer stays in float32 in a file in half precision; "" if it does not."""
     for node in plan.graph.calls(layer):
         reason = why_kept(plan.lowering.nodes[node.name].operators or ()) or _by_class(node)
         if reason:
@@ -85,7 +85,7 @@ def _why_float32(plan: PlacementPlan, layer: str) -> str:
 
 
 def _by_class(node: Node) -> str:
-    """Return the reason of a class whose operators depend on its settings."""
+    """Return the reason that follows from a node's class; "" for none."""
     if is_recurrent(node):
         return KEPT["LSTM"]
     if activation_name(node) in ("softmax", "log_softmax"):

@@ -1,4 +1,4 @@
-"""What a rule set says about one layer, as plain data."""
+"""The verdict of a rule set on one layer, as plain data."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Rule:
 
     Args:
         id: Short name, such as `ORT-OUTPUT`.
-        sentence: What the rule says.
-        documentation: Where the runtime's makers say so.
+        sentence: The rule as a sentence.
+        documentation: Address of the runtime's documentation of it.
         version: The version of the runtime that the rule was checked against.
     """
 
@@ -29,22 +29,22 @@ class Rule:
 
 @dataclasses.dataclass(frozen=True)
 class LayerExplanation:
-    """What a runtime does with one layer.
+    """How a runtime executes one layer.
 
     Args:
         layer: Path of the layer.
         class_name: Its class.
-        status: "int8", "float", or "partial" where some calls or parts of the layer run in INT8.
+        status: "int8", "float", or "partial" if only some calls of the layer run in INT8.
         rule: Id of the rule that decides.
-        reason: Why, in one sentence.
+        reason: The reason, in one sentence.
         documentation: Address of the documentation behind the rule.
-        fix: The specification entries (arguments of `QuantizationSpec.add`) that would make it INT8; empty where
-            it is already, or where no placement helps.
+        fix: The specification entries (arguments of `QuantizationSpec.add`) that would make it INT8; empty if it is
+            already, or if no placement helps.
         macs: Multiply-accumulate operations of all its calls, for one sample.
-        bytes: Size of its weights in float32.
-        int8_bytes: How much of that is stored as integers.
-        int8_macs: The multiply-accumulate operations of the calls that run in INT8.
-        advice: What to change in the model, where no specification helps but that does; "" for nothing known.
+        bytes: Bytes of its weights in float32.
+        int8_bytes: Bytes, in float32, of those weights that are stored as integers.
+        int8_macs: Multiply-accumulate operations of the calls that run in INT8, for one sample.
+        advice: A change of the model that helps where no specification does; "" if none is known.
     """
 
     layer: str
@@ -62,7 +62,7 @@ class LayerExplanation:
 
     @property
     def fix_text(self) -> str:
-        """What would make it INT8, as text: the calls of `spec.add`, or what to change in the model; "" for nothing.
+        """The remedy that would make it INT8, as text: calls of `spec.add`, or a change of the model; "" for none.
 
         Example:
             >>> fix = {"name": "sum", "quantize_output": True}

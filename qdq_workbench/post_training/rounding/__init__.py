@@ -1,1 +1,1 @@
-"""Parts of `learn_rounding`: what is reconstructed, what is learned, how, and what is told of it."""
+"""The implementation of `learn_rounding` and `gptq_weights`."""

@@ -1,4 +1,4 @@
-"""The file that a run goes on from: what every finished unit was given."""
+"""The checkpoint that a run resumes from: the variables of every finished unit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class FinishedUnit:
     """A unit that was learned.
 
     Args:
-        told: What the report says of it.
+        told: Its entry in the report.
         values: The values of its variables.
     """
 
@@ -42,12 +42,12 @@ class Checkpoint:
         mark: Hash of everything that the result depends on.
 
     Raises:
-        CheckpointError: If the file is of another run, or none.
-        OutputPathError: If there cannot be a file at the path.
+        CheckpointError: If the file is of another run, or not a checkpoint.
+        OutputPathError: If no file can be written at the path.
     """
 
     def __init__(self, path: str | pathlib.Path | None, mark: str) -> None:
-        self._path = None if path is None else check_place(path)  # not after minutes of work
+        self._path = None if path is None else check_place(path)  # fail now, not after minutes of work
         self._mark = mark
         self.units: list[FinishedUnit] = []
         if self._path is not None and self._path.exists():

@@ -12,22 +12,22 @@ from qdq_workbench.wrappers import BaseQuantizeWrapper, QuantizeDequantize
 from qdq_workbench.wrappers.float_only import float_only
 from qdq_workbench.wrappers.substitution import WeightSubstitution
 
-#: From a Q/DQ layer, its input and its output to what is computed on with.
+#: Returns the tensor to continue with behind a Q/DQ layer, given the layer, its input and its output.
 Between = Callable[[QuantizeDequantize, Any, Any], Any]
-#: The values of weights, by the name of the layer in the quantized model, that of its wrapper where it has one.
+#: Pairs of variables and values by the name of the layer in the quantized model (of its wrapper if it has one).
 Given = Mapping[str, Sequence[tuple[Any, Any]]]
 
 
 def compute(
     calls: Iterable[Call], values: Mapping[str, Any], given: Given | None = None, between: Between | None = None
 ) -> dict[str, Any]:
-    """Return the tensors that some calls of a quantized model make, and those given.
+    """Return the outputs of some calls of a quantized model, together with the given tensors.
 
     Args:
         calls: The calls, in an order in which they can be computed.
         values: The tensors that they read.
-        given: Weights that take the place of a layer's own, or of what its wrapper's quantizers make of them.
-        between: What to go on with behind a Q/DQ layer; None for its output.
+        given: Weights that replace a layer's own, after the quantizers of its wrapper.
+        between: Returns the tensor to continue with behind a Q/DQ layer; None for its output.
     """
     known = dict(values)
     for call in calls:
@@ -49,12 +49,6 @@ def compute(
 
 
 def compute_float(calls: Iterable[Call], values: Mapping[str, Any], given: Given | None = None) -> dict[str, Any]:
-    """Return the tensors that the same calls of the float model make.
-
-    Args:
-        calls: The calls.
-        values: The tensors that they read, of the float model.
-        given: Weights of another float model, which take the place of the layers' own.
-    """
+    """Return the outputs of the same calls in the float model; `given` replaces weights by those of another one."""
     with float_only():
         return compute(calls, values, given)

@@ -1,14 +1,15 @@
-"""GPTQ's update: the rows of a matrix are rounded one after the other, and those behind make up for each error.
+"""GPTQ's update: the rows of a matrix are rounded one after the other, and later rows compensate for each error.
 
 Frantar et al. 2022, arXiv:2210.17323. For a product x W with W of shape (K, N) and samples x, with H = sum x^T x over
 them and U the upper Cholesky factor of the inverse of H + damping * mean(diag(H)) * I, row by row:
 
-    q_k = nearest on the grid of row k                                        the grids are known beforehand and stay
+    q_k = nearest on the grid of row k                                        the grids are fixed beforehand
     e   = (w_k - q_k) / U_kk
     w_j = w_j - U_kj * e                  for all j > k                       equations 2, 3 and step 3 of section 3.3
 
-128 rows at a time, so that the rest of the matrix is updated by one product. With activation order, rows with the
-largest H_kk come first. The mean squared error of a rounded matrix Q is tr((Q - W)^T H (Q - W)) / (samples * N).
+128 rows are rounded at a time, after which the rest of the matrix is updated by one product. With activation order,
+rows with the largest H_kk come first. The mean squared error of a rounded matrix Q is tr((Q - W)^T H (Q - W)) /
+(samples * N).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from qdq_workbench.quantizers.blocks import spread
 from qdq_workbench.quantizers.numerics import QParams
 
 Array = npt.NDArray[Any]
-_ROWS = 128  # that are rounded before the rest is updated
+_ROWS = 128  # rows that are rounded before the rest is updated
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Product:
 
     Args:
         contracted: The axes of the kernel that are summed up over, in their order.
-        inputs: The axes of the layer's input that they meet, in the same order.
+        inputs: The axes of the layer's input that are contracted with them, in the same order.
     """
 
     contracted: tuple[int, ...]
@@ -63,7 +64,7 @@ class Product:
 
 
 def product_of(node: Node, weight: str, rank: int) -> Product | None:
-    """Return how a layer multiplies with a kernel; None where it is no product of one input with one matrix.
+    """Return how a layer multiplies with a kernel; None if it is not a product of one input with one matrix.
 
     Args:
         node: A call of the layer.
@@ -89,13 +90,13 @@ def product_of(node: Node, weight: str, rank: int) -> Product | None:
 
 
 class RowGrids:
-    """The grids of a weight's values as a matrix, and what must keep its place so that the grids stay.
+    """The grids of a weight's values as a matrix, and the ends of ranges, which must not change if they set the grids.
 
     Args:
         values: The weight, float32, in the shape of the kernel.
         qparams: Its grid.
-        product: How it is a matrix.
-        own_range: Whether the grid comes from the weight's present values.
+        product: Its layout as a matrix.
+        own_range: Whether the grid is computed from the weight's present values.
     """
 
     def __init__(self, values: Array, qparams: QParams, product: Product, *, own_range: bool) -> None:
@@ -112,12 +113,7 @@ class RowGrids:
         self._ends = (self.codes(self.values) - self._zero) * self._scale
 
     def nearest(self, row: int, values: Array) -> Array:
-        """Return the values of the grid of a row that are nearest to others; ends of ranges round as they are.
-
-        Args:
-            row: Its number.
-            values: The others, shape (N,).
-        """
+        """Return values, shape (N,), rounded to the grid of a row; pinned ends of ranges keep their own rounding."""
         scale, zero = self._scale[row], self._zero[row]
         held = np.clip(values.astype(np.float32), self._low[row], self._high[row])
         codes = np.clip(np.rint(held / scale) + zero, self._spec.qmin, self._spec.qmax)
@@ -125,11 +121,11 @@ class RowGrids:
         return np.where(self._pinned[row], self._ends[row], rounded).astype(np.float32)
 
     def all_nearest(self) -> Array:
-        """Return what nearest rounding makes of the weight."""
+        """Return the weight with nearest rounding."""
         return np.stack([self.nearest(row, self.values[row]) for row in range(len(self.values))])
 
     def with_ends(self, rounded: Array) -> Array:
-        """Return what a variable is given: values of the grid, and the ends of ranges, so that these stay."""
+        """Return the rounded values with the unrounded ends of ranges, so that the grids do not change."""
         return np.where(self._pinned, self.values, rounded).astype(np.float32)
 
     def codes(self, values: Array) -> Array:
@@ -143,7 +139,7 @@ def rounded_by_gptq(grids: RowGrids, hessian: Array, *, damping: float, activati
     Args:
         grids: The weight and its grids.
         hessian: Sum of the outer products of the layer's inputs, (K, K), float64.
-        damping: What is added to its diagonal, as a share of that diagonal's mean.
+        damping: Value added to its diagonal, as a share of that diagonal's mean.
         activation_order: Whether inputs with the largest sum of squares come first.
 
     Raises:
@@ -168,10 +164,10 @@ def rounded_by_gptq(grids: RowGrids, hessian: Array, *, damping: float, activati
 
 
 def squared_error(difference: Array, hessian: Array) -> float:
-    """Return the sum of the squared errors of a product with a wrong matrix.
+    """Return the sum of the squared errors of a product with a rounded matrix.
 
     Args:
-        difference: The wrong matrix less the right one, (K, N).
+        difference: The rounded matrix minus the float one, (K, N).
         hessian: Sum of the outer products of the inputs, (K, K).
     """
     wide = difference.astype(np.float64)
@@ -179,7 +175,7 @@ def squared_error(difference: Array, hessian: Array) -> float:
 
 
 def _factor(hessian: Array, damping: float) -> Array:
-    """Return the upper Cholesky factor of the inverse of a damped Hessian; inputs that are always 0 stand alone."""
+    """Return the upper Cholesky factor of the inverse of a damped Hessian; inputs that are always 0 get diagonal 1."""
     damped = np.array(hessian, np.float64)
     diagonal = np.diag(damped).copy()
     diagonal[diagonal == 0.0] = 1.0

@@ -1,4 +1,4 @@
-"""All matrix products of a quantized model, one after the other, rounded by GPTQ."""
+"""Rounding all matrix products of a quantized model by GPTQ, one after the other."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class GPTQRun:
     Args:
         q_model: A calibrated model.
         inputs: All samples, one array per input of the model.
-        held_back: How many of the last ones only judge.
-        damping: What is added to the diagonal of a Hessian, as a share of its mean.
+        held_back: How many of the last samples are held out, to evaluate the result.
+        damping: Value added to the diagonal of a Hessian, as a share of its mean.
         activation_order: Whether inputs with the largest sum of squares come first.
     """
 
@@ -67,11 +67,11 @@ class GPTQRun:
         self.told: list[RoundedUnit] = []
 
     def round(self, show: ProgressFunction, stopped: Callable[[], bool]) -> bool:
-        """Round all kernels; puts every weight back where that fails or is interrupted.
+        """Round all kernels; on an error or an interrupt restore every weight.
 
         Args:
-            show: Called with the layers done, the number of layers and what was done.
-            stopped: Called before every layer; whether to end there.
+            show: Called with the number of layers done, their total and the path of the layer.
+            stopped: Called before every layer; True ends the run.
 
         Returns:
             Whether all layers were rounded.
@@ -93,7 +93,7 @@ class GPTQRun:
         return True
 
     def _take(self, index: int, unit: Unit, before: list[tuple[Any, Array]]) -> None:
-        """Compute a unit on all samples, after rounding the kernels in it."""
+        """Round the kernels of a unit and compute its outputs on all samples."""
         read = self._values.read(unit.inputs)
         for key in dict.fromkeys(call.node.layer for call in unit.learned):
             began, matrix = time.monotonic(), self._matrices[key]
@@ -109,9 +109,9 @@ class GPTQRun:
     def _hessians(
         self, unit: Unit, calls: Sequence[Call], matrix: _Matrix, read: dict[str, Array]
     ) -> tuple[Array, Array, int]:
-        """Return the sums of outer products of a layer's inputs: of the samples that choose, and of those that judge.
+        """Return the Hessian of a layer's inputs on the samples used for rounding, and on the held-out ones.
 
-        The last value is how many rows the latter have. Without samples held back both are over all.
+        The last value is the number of rows of the held-out ones. Without held-out samples both are over all samples.
         """
         tensors = [call.node.inputs[0] for call in calls]
         made = [name for name in tensors if name not in read]
@@ -180,7 +180,7 @@ def _find_matrices(q_model: QuantizedModel) -> tuple[dict[str, _Matrix], dict[st
 
 
 def _reads_rows(node: Any) -> bool:
-    """Return whether what a layer reads is what its kernel is multiplied with."""
+    """Return whether a layer multiplies its only input with its kernel directly."""
     return not node.is_operation and node.is_a("Dense", "EinsumDense", *HOLDING_ONE) and len(node.inputs) == 1
 
 

@@ -22,13 +22,13 @@ from qdq_workbench.wrappers import BaseQuantizeWrapper
 
 @dataclasses.dataclass(frozen=True)
 class Learner:
-    """A layer with what is learned of it.
+    """A layer with its learned weights.
 
     Args:
         wrapper: The layer's wrapper.
-        weights: Its quantized weights that learn.
-        fixed: Its other quantized weights, as their quantizers make them.
-        bias: Its bias, where that learns too.
+        weights: Its quantized weights that are learned.
+        fixed: Its other quantized weights, as pairs of the variable and its quantized value.
+        bias: The variable of its bias if that is learned too, else None.
     """
 
     wrapper: Any
@@ -38,11 +38,11 @@ class Learner:
 
 
 def find_learners(q_model: QuantizedModel, *, biases: bool) -> tuple[list[Learner], dict[str, str]]:
-    """Return the layers whose weights can learn, and the quantized weights that cannot, each with the reason.
+    """Return the layers whose weights can be learned, and the quantized weights that cannot, each with the reason.
 
     Args:
         q_model: A model made by `quantize_model`.
-        biases: Whether biases learn too.
+        biases: Whether biases are learned too.
     """
     qparams = q_model.weight_qparams()
     names: dict[str, list[str]] = {}
@@ -64,7 +64,7 @@ def find_learners(q_model: QuantizedModel, *, biases: bool) -> tuple[list[Learne
 def _learner(
     wrapper: BaseQuantizeWrapper, path: str, grids: Mapping[str, QParams | None], *, biases: bool
 ) -> tuple[Learner, dict[str, str]]:
-    """Return what can be learned of a layer, and why its other quantized weights cannot."""
+    """Return a layer with the weights that can be learned, and why its other quantized weights cannot."""
     variables = dict(layer_weights(wrapper.layer))
     reason = _obstacle(wrapper, grids)
     weights, fixed, reasons = [], [], {}
@@ -90,7 +90,7 @@ def _learner(
 
 
 def _obstacle(wrapper: BaseQuantizeWrapper, grids: Mapping[str, QParams | None]) -> str:
-    """Return why no weight of a layer can learn; empty where they can."""
+    """Return why no weight of a layer can be learned; empty if they can."""
     if any(grid is None for grid in grids.values()):
         return "a quantizer of its layer is a function of the user's own, without a grid"
     if wrapper.bypassed or not bool(keras.ops.convert_to_numpy(wrapper.enabled)):
@@ -101,7 +101,7 @@ def _obstacle(wrapper: BaseQuantizeWrapper, grids: Mapping[str, QParams | None])
 def reference_weights(q_model: QuantizedModel, reference: keras.Model) -> dict[str, list[tuple[Any, Any]]]:
     """Return the weights of another float model of the same layers, for the layers of a quantized model.
 
-    Layers are found by their paths, or in computing order where a correction laid nested models flat and paths differ.
+    Layers are matched by their paths, or in computing order if a correction flattened nested models and paths differ.
 
     Args:
         q_model: A model made by `quantize_model`.

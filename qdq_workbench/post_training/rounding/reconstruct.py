@@ -1,16 +1,17 @@
-"""Learning the rounding of one unit: its outputs are to be those of the float model.
+"""Learning the rounding of one unit so that its outputs match those of the float model.
 
-    loss = mean over the compared tensors of |y_float - y_quantized|^2 / e0  +  penalty * mean of f(v)
+    loss = sum over the compared tensors of mean |y_float - y_quantized|^2 / e0  +  penalty * mean of f(v)
 
-e0 is the mean squared error with nearest rounding, f and v are those of `weights`. The unit reads what the quantized
-part in front of it makes, the targets are the float model's (AdaRound, equation 25). Of the first fifth of the steps
-f is left out; then its beta falls from 20 to 2 until four fifths, so that the last steps repair what the
-last decisions broke. Adam with its usual constants (Kingma and Ba 2015, arXiv:1412.6980).
+e0 is the same error with nearest rounding, f and v are defined in `weights`. The unit reads the outputs of the
+quantized part in front of it; the targets are the float model's (AdaRound, equation 25). The penalty is off for the
+first fifth of the steps; then beta falls from 20 to 2 until four fifths, so that the last steps can correct the errors
+of the last decisions. The optimizer is Adam with its usual constants (Kingma and Ba 2015, arXiv:1412.6980).
 
-While learning, every value behind a Q/DQ pair, and every value that the unit reads, is that of the float model with
-probability `drop`: QDrop (Wei et al. 2022, arXiv:2203.05740), for activations of few bits.
+While learning, each input of the unit is replaced by the float model's value, and each output of a Q/DQ pair by its
+unquantized input, with probability `drop` per value: QDrop (Wei et al. 2022, arXiv:2203.05740), for activations of few
+bits.
 
-Probabilities of a softmax at the model's end are compared by their logarithms without the mean, that is as logits.
+Compared outputs of a softmax are compared as logits: by their logarithms minus the mean of these.
 """
 
 from __future__ import annotations
@@ -40,21 +41,21 @@ _MEAN, _SQUARES, _SMALLEST = 0.9, 0.999, 1e-8  # Adam's constants
 _BIAS_RATE = 1e-3  # falls to 0
 _LEAST_PROBABILITY = 1e-9
 _LEAST_ERROR = 1e-20
-_EVALUATED = 128  # samples that are computed at once where nothing learns
+_EVALUATED = 128  # samples per batch of an evaluation
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How the rounding is learned.
+    """The settings of learning.
 
     Args:
         steps: Steps of the optimizer per unit.
         batch_size: Samples per step.
-        learning_rate: Adam's.
-        penalty: Weight of what drives every value to one of its two roundings.
+        learning_rate: The learning rate of Adam.
+        penalty: Weight of the regularizer that drives every value to one of its two roundings.
         drop: The probability that a value stays unquantized while learning.
-        biases: Whether the biases learn too.
-        seed: Of the batches and of what is dropped.
+        biases: Whether the biases are learned too.
+        seed: Seed of the batches and of the dropped values.
     """
 
     steps: int
@@ -71,13 +72,13 @@ class Settings:
 
 
 class Reconstruction:
-    """One unit with what it learns.
+    """The optimization of one unit.
 
     Args:
         unit: The unit.
-        learners: Its layers.
-        settings: How the rounding is learned.
-        place: Which unit of the model it is; each draws its own random numbers.
+        learners: Its learned layers.
+        settings: The settings of learning.
+        place: Index of the unit in the model, which gives each unit its own random numbers.
     """
 
     def __init__(self, unit: Unit, learners: Sequence[Learner], settings: Settings, place: int) -> None:
@@ -95,11 +96,11 @@ class Reconstruction:
     def learn(
         self, read: Mapping[str, Array], floats: Mapping[str, Array], targets: Mapping[str, Array], error: float
     ) -> None:
-        """Take all steps; the variables of the model stay as they are.
+        """Run all steps; the variables of the model do not change.
 
         Args:
-            read: What the unit reads in the quantized model, by tensor.
-            floats: The same in the float model.
+            read: The unit's inputs in the quantized model, by tensor.
+            floats: The same inputs in the float model.
             targets: The compared tensors of the float model.
             error: The error with nearest rounding.
         """
@@ -119,7 +120,7 @@ class Reconstruction:
             safe_point()
 
     def result(self) -> tuple[list[Array], list[Array]]:
-        """Return the values that the weights and the biases are given."""
+        """Return the new values of the weights and of the biases."""
         weights = [weight.rounded(state.numpy()) for weight, state in zip(self.weights, self._states, strict=True)]
         return weights, [state.numpy() for state in self._bias_states]
 
@@ -129,7 +130,7 @@ class Reconstruction:
         return [*(weight.variable for weight in self.weights), *self._biases]
 
     def _given(self) -> dict[str, list[tuple[Any, Any]]]:
-        """Return the weights of every layer between their two roundings."""
+        """Return the soft weights of every layer, between their two roundings, with its biases and fixed weights."""
         states, biases = iter(self._states), iter(self._bias_states)
         found = {}
         for learner in self._learners:
@@ -166,7 +167,7 @@ class Reconstruction:
 
 
 class _Drops:
-    """What takes part unquantized in one step."""
+    """Replaces quantized values by unquantized ones at random in one step (QDrop)."""
 
     def __init__(self, settings: Settings, position: Any) -> None:
         self._drop = settings.drop
@@ -174,7 +175,7 @@ class _Drops:
         self._count = 0
 
     def mixed(self, quantized: Any, unquantized: Any) -> Any:
-        """Return a tensor whose values are those of the second one with the probability of dropping."""
+        """Return the quantized tensor, each value replaced by the unquantized one with probability `drop`."""
         if not self._drop or not quantized.dtype.is_floating:
             return quantized
         self._count += 1
@@ -182,7 +183,7 @@ class _Drops:
         return tf.where(draws < self._drop, tf.cast(unquantized, quantized.dtype), quantized)
 
     def between(self, layer: Any, unquantized: Any, quantized: Any) -> Any:  # noqa: ARG002 - as `compute` calls it
-        """Return what goes on behind a Q/DQ layer."""
+        """Return the tensor to continue with behind a Q/DQ layer."""
         return self.mixed(quantized, unquantized)
 
 
@@ -192,7 +193,7 @@ def _beta(done: Any) -> Any:
 
 
 def _batches(count: int, settings: Settings) -> Iterator[Array]:
-    """Yield the samples of every step: all of them in a random order, again and again."""
+    """Yield the sample indices of every step: repeated random permutations, without their incomplete last batches."""
     generator = np.random.default_rng(settings.seed)
     size = min(settings.batch_size, count)
     order = np.zeros(0, np.int64)
@@ -204,25 +205,25 @@ def _batches(count: int, settings: Settings) -> Iterator[Array]:
 
 
 def probabilities_of(unit: Unit) -> frozenset[str]:
-    """Return the compared tensors that are made by a softmax."""
+    """Return the compared tensors that a softmax produces."""
     made_by = {name: call for call in unit.calls for name in call.node.outputs}
     return frozenset(name for name in unit.compared if activation_name(_node_of(made_by[name])) == "softmax")
 
 
 def _node_of(call: Call) -> Node:
-    """Return the node of a call, that of the layer inside where it is a wrapper's."""
+    """Return the node of a call; for a wrapper, that of the layer inside."""
     operation: Any = call.operation
     return describe_layer(operation.layer) if isinstance(operation, BaseQuantizeWrapper) else call.node
 
 
 def error_of(unit: Unit, probabilities: Iterable[str], targets: Mapping[str, Any], made: Mapping[str, Any]) -> Any:
-    """Return the mean squared difference of the compared tensors: of each the mean over its values, then their sum.
+    """Return the sum over the compared tensors of the mean squared difference.
 
     Args:
         unit: The unit.
-        probabilities: Those of its compared tensors that are compared as logits.
+        probabilities: The compared tensors that are compared as logits.
         targets: The compared tensors of the float model.
-        made: The same of the quantized model.
+        made: The same tensors of the quantized model.
     """
     errors = []
     for name in unit.compared:
@@ -243,11 +244,11 @@ def _tensor(values: Array) -> Any:
 
 
 class Evaluation:
-    """A function of tensors, run over all samples in pieces.
+    """A function of tensors that is run over all samples in batches.
 
     Args:
-        function: From tensors by name to tensors by name.
-        names: Which of them to keep.
+        function: A function of tensors by name that returns tensors by name.
+        names: Names of the returned tensors to keep.
     """
 
     def __init__(self, function: Callable[[dict[str, Any]], Mapping[str, Any]], names: Iterable[str]) -> None:
@@ -261,11 +262,7 @@ class Evaluation:
         self._function: Any = None
 
     def __call__(self, values: Mapping[str, Array]) -> dict[str, Array]:
-        """Return the tensors over all samples.
-
-        Args:
-            values: What the function reads, over all samples.
-        """
+        """Return the kept tensors over all samples, given the function's inputs over all samples."""
         count = len(next(iter(values.values())))
         if self._function is None:
             symbols = {name: tf.TensorSpec((None, *array.shape[1:]), array.dtype) for name, array in values.items()}

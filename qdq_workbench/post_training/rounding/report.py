@@ -1,4 +1,4 @@
-"""What `learn_rounding` or `gptq_weights` did: per unit the error before and after, and what was left out."""
+"""The report of `learn_rounding` or `gptq_weights`: the error of each unit before and after, and weights left out."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ _FORMAT = "qdq-workbench/rounding-report"
 
 @dataclasses.dataclass(frozen=True)
 class RoundedUnit:
-    """Layers whose rounding was learned together.
+    """The layers whose rounding was learned together.
 
     Args:
         layers: Their paths in the float model.
-        nearest_error: Mean squared error of what the unit computes with nearest rounding, on samples held back.
+        nearest_error: Mean squared error of the unit's outputs with nearest rounding, on held-out samples, or on all
+            if fewer than 16 samples were given.
         learned_error: The same with the learned rounding.
-        kept: Whether the learned rounding was kept: it is where its error is the smaller one.
-        changed: How many values have another integer than the nearest one.
-        values: How many values the weights have.
-        seconds: How long it took.
-        biases: The biases that learned too and have other values now, such as `stem/bias`.
+        kept: Whether the learned rounding was kept, because its error is smaller.
+        changed: Number of values with another integer than the nearest one.
+        values: Number of values of the weights.
+        seconds: Time that the unit took, in seconds.
+        biases: The biases that were learned too, such as `stem/bias`; empty if the rounding was not kept.
     """
 
     layers: tuple[str, ...]
@@ -40,17 +41,17 @@ class RoundedUnit:
 
 @dataclasses.dataclass(frozen=True)
 class RoundingReport(LoadedReport):
-    """What `learn_rounding` or `gptq_weights` did.
+    """The report of `learn_rounding` or `gptq_weights`.
 
     Args:
         model: Name of the model.
         granularity: "layer", "block" or "model".
-        units: What was learned together, in computing order.
-        left_out: The quantized weights that keep nearest rounding, each with the reason.
-        settings: The settings, such as the number of steps; of `gptq_weights` with "method", which is "GPTQ".
-        samples: How many samples were used.
-        held_back: How many of them only judged the result.
-        seconds: How long all of it took.
+        units: The units of layers that were learned together, in computing order.
+        left_out: The quantized weights that were left out, each with the reason.
+        settings: The settings, such as the number of steps; with "method" = "GPTQ" for `gptq_weights`.
+        samples: Number of samples that were used.
+        held_back: How many of them were held out, to evaluate the result.
+        seconds: Total time in seconds.
         complete: Whether all units were learned; False after a stop.
     """
 
@@ -123,7 +124,7 @@ class RoundingReport(LoadedReport):
         """Rebuild a report from `to_dict`.
 
         Args:
-            data: What `to_dict` returned.
+            data: A dictionary made by `to_dict`.
 
         Raises:
             DataError: If the dictionary is not a rounding report of this version.

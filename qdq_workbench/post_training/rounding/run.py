@@ -1,4 +1,4 @@
-"""All units of a model, one after the other."""
+"""Learning all units of a model, one after the other."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Run:
 
     Args:
         q_model: A calibrated model.
-        reference: The float model to be matched; None for the one inside.
-        granularity: What is learned together.
-        settings: How.
+        reference: The float model to match; None for that of `q_model`.
+        granularity: "layer", "block" or "model".
+        settings: The settings of learning.
         inputs: All samples, one array per input of the model.
-        held_back: How many of the last ones only judge.
+        held_back: How many of the last samples are held out, to evaluate the result.
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class Run:
         self._floats, self._quantized = Values(named), Values(named)
 
     def learn(self, done: Checkpoint, show: ProgressFunction, stopped: Callable[[], bool]) -> bool:
-        """Learn all units; puts every weight back where that fails or is interrupted.
+        """Learn all units; on an error or an interrupt restore every weight.
 
         Args:
             done: Units that were learned before; new ones are added.
-            show: Called with the units done, the number of units and what was done.
-            stopped: Called before every unit; whether to end there.
+            show: Called with the number of units done, their total and the names of the layers.
+            stopped: Called before every unit; True ends the run.
 
         Returns:
             Whether all units were learned.
@@ -90,7 +90,7 @@ class Run:
         return True
 
     def _take(self, index: int, unit: Unit, done: Checkpoint, before: list[tuple[Any, Array]]) -> None:
-        """Compute a unit on all samples, after learning what there is to learn."""
+        """Learn a unit, if it has learned layers, and compute its outputs on all samples."""
         began = time.monotonic()
         read, floats = self._quantized.read(unit.inputs), self._floats.read(unit.inputs)
         names = dict.fromkeys([*unit.outputs, *unit.compared])
@@ -160,7 +160,7 @@ class Run:
         return FinishedUnit(told, tuple(_numpy(variable) for variable in reconstruction.variables))
 
     def _of(self, unit: Unit) -> list[tuple[str, Learner]]:
-        """Return what learns in a unit, by the path of its layer."""
+        """Return the learned layers of a unit with their paths."""
         paths = self._q_model.layer_paths
         learners = [self._learners[key] for key in dict.fromkeys(call.node.layer for call in unit.learned)]
         return [(paths[learner.wrapper.layer.name], learner) for learner in learners]

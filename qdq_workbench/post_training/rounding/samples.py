@@ -1,4 +1,4 @@
-"""The samples that rounding is chosen by."""
+"""The samples that choose and evaluate the rounding."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _HELD_BACK, _LEAST_SAMPLES = 8, 16
 
 
 def read_samples(q_model: QuantizedModel, data: Any, batch_size: int, seed: int) -> list[Array]:
-    """Return all samples, one array per input, in a random order: the last ones are held back.
+    """Return all samples, one array per input, in a random order: the last ones are held out.
 
     Args:
         q_model: The model that they are for.
-        data: What the user gave.
-        batch_size: Samples per batch where the data say nothing of it.
-        seed: Of the order.
+        data: The data as the user gave them.
+        batch_size: Samples per batch of data that are arrays.
+        seed: Seed of the order.
 
     Raises:
         DataError: If they hold NaN or infinity.
@@ -45,19 +45,12 @@ def read_samples(q_model: QuantizedModel, data: Any, batch_size: int, seed: int)
 
 
 def held_back_of(count: int) -> int:
-    """Return how many of some samples only judge.
-
-    Args:
-        count: How many samples there are.
-    """
+    """Return how many of `count` samples are held out to evaluate the rounding: an eighth, or 0 below 16 samples."""
     return count // _HELD_BACK if count >= _LEAST_SAMPLES else 0
 
 
 def check_calibrated(q_model: QuantizedModel) -> None:
-    """Raise where activations have no range yet.
-
-    Args:
-        q_model: The model.
+    """Raise `UncalibratedError` if activations have no range yet.
 
     Raises:
         UncalibratedError: If one has none.

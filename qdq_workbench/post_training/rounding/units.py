@@ -1,17 +1,16 @@
-"""The parts of a quantized model that learn their rounding together, found from its graph.
+"""The units of a quantized model whose rounding is learned together, found from its graph.
 
-The calls of the model are put into an order in which they can be computed and in which whatever only changes the
-values of a layer one by one (a normalization, an activation function) follows it at once. A unit is a piece of this
-order. It ends behind such a chain, where its values are compared with those of the float model; what lies between
-two layers with weights (Q/DQ pairs, poolings, additions) begins the next unit.
+The calls are sorted into a computing order in which elementwise operations (a normalization, an activation function)
+directly follow the layer that they belong to. A unit is a section of this order. It ends behind such a chain, where
+its outputs are compared with those of the float model; the calls between two layers with weights (Q/DQ pairs,
+poolings, additions) belong to the next unit.
 
     layer    one layer with quantized weights each
-    block    up to the next place where one tensor carries everything: a residual block, or a layer of a plain chain
-             (BRECQ's choice, Li et al. 2021, arXiv:2102.05426)
+    block    up to the next place where all later calls need a single tensor: a residual block, or a layer of a plain
+             chain (BRECQ's choice, Li et al. 2021, arXiv:2102.05426)
     model    everything, compared at the model's outputs
 
-Layers that are called several times are in one unit with all of their calls, and a tensor that carries a Keras mask is
-never handed over between units.
+All calls of a shared layer are in one unit, and a tensor with a Keras mask never passes from one unit to another.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ LARGEST_BLOCK = 16
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
-    """A piece of the model's computation.
+    """A section of the model's calls.
 
     Args:
         calls: The calls, in an order in which they can be computed.
-        inputs: The tensors that it reads and others make.
-        outputs: The tensors that it makes and others, or the model's outputs, read.
+        inputs: The tensors that it reads and other units, or the model's inputs, produce.
+        outputs: The tensors that it produces and later units read, or that are outputs of the model.
         compared: Those of its tensors that are compared with the float model's.
-        learned: The calls of layers whose weights learn.
+        learned: The calls of layers whose weights are learned.
     """
 
     calls: tuple[Call, ...]
@@ -53,12 +52,12 @@ def find_units(bound: BoundGraph, learns: Callable[[Call], bool], granularity: s
 
     Args:
         bound: The graph of the quantized model, with its Q/DQ layers and wrappers.
-        learns: Whether a call is of a layer that has weights to learn.
+        learns: Returns whether the layer of a call has weights to learn.
         granularity: "layer", "block" or "model".
 
     Returns:
-        The units in computing order; all calls that the outputs need are in exactly one of them, those behind the
-        last layer that learns in a unit without such layers.
+        The units in computing order; each call is in exactly one of them. Calls behind the last learned layer may form
+        a last unit without learned layers. Empty if no layer is learned.
     """
     order = _Order(bound)
     weighted = [position for position, call in enumerate(order.calls) if learns(call)]
@@ -77,7 +76,7 @@ def find_units(bound: BoundGraph, learns: Callable[[Call], bool], granularity: s
 
 
 class _Order:
-    """The calls of a graph, chains kept together."""
+    """The calls of a graph in computing order, with each layer's elementwise chain directly behind it."""
 
     def __init__(self, bound: BoundGraph) -> None:
         self._bound = bound
@@ -103,7 +102,7 @@ class _Order:
         self._last_read.update(dict.fromkeys(self._outputs, len(self.calls)))
 
     def next_of_chain(self, call: Call) -> Call | None:
-        """Return the call that does no more than change the values of this call's only output one by one."""
+        """Return the only reader of this call's only output if it is elementwise; else None."""
         if len(call.node.outputs) != 1 or call.node.outputs[0] in self._outputs:
             return None
         readers = self._readers.get(call.node.outputs[0], [])
@@ -116,22 +115,22 @@ class _Order:
         return readers[0] if in_place else None
 
     def crossing(self, end: int) -> list[str]:
-        """Return the tensors made before a place of the order that are read behind it."""
+        """Return the tensors that are produced before a position of the order and read behind it."""
         return [name for name, at in self._made_at.items() if at < end <= self._last_read.get(name, -1)]
 
     def may_end(self, end: int) -> bool:
-        """Return whether no tensor with a mask is read behind a place."""
+        """Return whether a unit may end at a position: no tensor with a mask crosses it."""
         return not any(carries_mask(self._bound.tensors[name]) for name in self.crossing(end))
 
     def chain_end(self, position: int) -> int:
-        """Return the place behind the chain that begins with a call."""
+        """Return the position behind the chain that begins with a call."""
         end = position + 1
         while end < len(self.calls) and self.next_of_chain(self.calls[end - 1]) is self.calls[end]:
             end += 1
         return end
 
     def unit(self, start: int, end: int, learns: Callable[[Call], bool], compared: Sequence[str] = ()) -> Unit:
-        """Return the unit of a piece of the order."""
+        """Return the unit of a section; an empty `compared` means its outputs that depend on learned layers."""
         calls = self.calls[start:end]
         made = {name for call in calls for name in call.node.outputs}
         inputs = dict.fromkeys(name for call in calls for name in call.node.inputs if name not in made)
@@ -147,7 +146,7 @@ class _Order:
         )
 
     def _behind(self, calls: Sequence[Call], learned: Collection[Call]) -> set[str]:
-        """Return the tensors that layers which learn have a part in."""
+        """Return the tensors that depend on a learned layer of these calls."""
         names = {call.node.name for call in learned}
         found: set[str] = set()
         for call in calls:
@@ -157,12 +156,12 @@ class _Order:
 
 
 def _layer_ends(order: _Order, weighted: Sequence[int]) -> list[int]:
-    """Return the place behind the chain of every layer that learns."""
+    """Return the position behind the chain of every learned layer."""
     return [order.chain_end(position) for position in weighted]
 
 
 def _block_ends(order: _Order, weighted: Sequence[int], layer_ends: Sequence[int]) -> list[int]:
-    """Return the ends of the blocks; those of the layers within blocks that are too large."""
+    """Return the ends of the blocks; a block of too many layers is split at the ends of its layers."""
     ends: list[int] = []
     following = [*weighted[1:], len(order.calls)]
     for end, next_one in zip(layer_ends, following, strict=True):
@@ -179,7 +178,7 @@ def _block_ends(order: _Order, weighted: Sequence[int], layer_ends: Sequence[int
 
 
 def _joined(order: _Order, weighted: Sequence[int], ends: Sequence[int]) -> list[int]:
-    """Drop the ends between calls of one layer, and those that a tensor with a mask passes."""
+    """Drop the ends between calls of a shared layer, and those that a tensor with a mask crosses."""
     calls: dict[str, list[int]] = {}
     for position in weighted:
         calls.setdefault(order.calls[position].node.layer, []).append(position)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from qdq_workbench._scratch import scratch_room_named
 
 Array = npt.NDArray[Any]
-#: How many bytes are kept in memory.
+#: Maximum bytes that are kept in memory.
 IN_MEMORY = 2 << 30
 
 
@@ -20,8 +20,8 @@ class Values:
     """Arrays by name.
 
     Args:
-        arrays: The first ones, such as the model's inputs; they stay where they are.
-        in_memory: How many bytes of later arrays may lie in memory.
+        arrays: The first arrays, such as the model's inputs; they are not moved to files.
+        in_memory: Maximum bytes in memory, the first arrays included; a later array beyond it goes to a file.
     """
 
     def __init__(self, arrays: Mapping[str, Array], in_memory: int = IN_MEMORY) -> None:
@@ -33,7 +33,7 @@ class Values:
         return {name: self._arrays[name] for name in names}
 
     def add(self, arrays: Mapping[str, Array]) -> None:
-        """Keep more arrays."""
+        """Add arrays, each in memory or in a temporary file."""
         for name, array in arrays.items():
             held = sum(each.nbytes for each in self._arrays.values() if not isinstance(each, np.memmap))
             self._arrays[name] = array if held + array.nbytes <= self._in_memory else _in_file(array)
@@ -44,9 +44,9 @@ class Values:
 
 
 def _in_file(array: Array) -> Array:
-    """Return the same array in a temporary file, which is gone with the array."""
+    """Return the array mapped from a temporary file, which is deleted with the array."""
     with tempfile.TemporaryFile() as file, scratch_room_named():
-        file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)  # pages without room end the process
+        file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)  # a memmap on a full disk would crash
         file.flush()
         mapped: Array = np.memmap(file, array.dtype, "r+", shape=array.shape)
     return mapped

@@ -1,4 +1,4 @@
-"""What is learned of a weight: for every value whether it is rounded down or up.
+"""Learned rounding of a weight: for every value whether it is rounded down or up.
 
 AdaRound (Nagel et al. 2020, arXiv:2004.10568), equations 22 to 24, with zeta = 1.1 and gamma = -0.1:
 
@@ -6,8 +6,8 @@ AdaRound (Nagel et al. 2020, arXiv:2004.10568), equations 22 to 24, with zeta = 
     h(v) = clamp(sigmoid(v) * (zeta - gamma) + gamma, 0, 1)
     f(v) = sum of 1 - |2 h(v) - 1|^beta                             which drives every h to 0 or 1
 
-v starts where w~ = w. The scale stays: the values that a weight's own range comes from keep their place, and no other
-value may pass them.
+v starts where w~ = w. The scale does not change: if it is computed from the weight's own range, the ends of that range
+keep their values, and all other values are clipped to them.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ Array = npt.NDArray[Any]
 
 
 class LearnedWeight:
-    """A quantized weight whose rounding learns.
+    """A quantized weight whose rounding is learned.
 
     Args:
         name: `<layer>/<weight>`.
         variable: The Keras variable, which holds the float weight.
         qparams: Its grid.
-        own_range: Whether the grid comes from the weight's present values.
+        own_range: Whether the grid is computed from the weight's present values.
     """
 
     def __init__(self, name: str, variable: Any, qparams: QParams, *, own_range: bool) -> None:
@@ -61,7 +61,7 @@ class LearnedWeight:
 
     @property
     def free(self) -> int:
-        """How many values can be rounded both ways."""
+        """Number of values that can be rounded both down and up."""
         return int(self._free.sum())
 
     def soft(self, state: Any) -> Any:
@@ -70,12 +70,12 @@ class LearnedWeight:
         return (codes - self._zero) * self._scale
 
     def penalty(self, state: Any, beta: Any) -> Any:
-        """Return the mean of 1 - |2h - 1|^beta over the values that can be rounded both ways."""
+        """Return the sum of 1 - |2h - 1|^beta over the values that can be rounded both ways."""
         distance = tf.abs(2.0 * rectified_sigmoid(state) - 1.0)
         return tf.reduce_sum(tf.where(self._free, 1.0 - distance**beta, 0.0))
 
     def rounded(self, state: Array) -> Array:
-        """Return the values that the variable is given: on the grid, but for the ends of the range themselves."""
+        """Return the new values of the variable: on the grid, except the ends of the range, which do not change."""
         codes = np.where(
             self._free,
             self._below + (state >= 0.0),  # where h(v) >= 1/2
@@ -107,7 +107,7 @@ def range_ends(values: Array, qparams: QParams, *, own_range: bool) -> tuple[Arr
     Args:
         values: The weight.
         qparams: Its grid.
-        own_range: Whether the grid comes from these values, so that they keep the ends of their range.
+        own_range: Whether the grid is computed from these values, so that the ends of their range must not change.
     """
     if not own_range:
         return qparams.representable_range
