@@ -1,4 +1,4 @@
-// Names beside a graph that is shown too small to read: outer blocks first, then inner ones and layers where there is room.
+// Names beside a graph at a scale too small to read: outer blocks first, then inner ones and layers if there is space.
 import { splitPath } from "./collapse";
 import { clip, svg } from "./dom";
 import type { Graph } from "./graph";
@@ -36,7 +36,7 @@ export class BlockLabels {
     this.all = [...frames, ...units].sort((a, b) => a.depth - b.depth || a.y - b.y);
   }
 
-  /** Write the names at a size to read, whatever the scale, none over another. */
+  /** Draw the names in screen pixels, independent of the scale; skip those that would overlap others. */
   show({ x, y, scale, size }: Viewport, isSmall: boolean): void {
     const taken: { x: number; y: number; text: string }[] = [];
     for (const label of isSmall ? this.all : []) {

@@ -1,4 +1,4 @@
-// Brackets beside the cards that one kernel of the runtime computes together.
+// Brackets beside cards of nodes that one kernel of the runtime computes together.
 import type { Layout } from "./layout";
 import { NODE_HEIGHT, NODE_WIDTH } from "./placed";
 
@@ -12,7 +12,7 @@ export interface Bracket {
   bottom: number;
 }
 
-/** Return a bracket for every run of cards, one below another, whose nodes one group holds. */
+/** Return a bracket for every run of neighbouring cards of a column whose nodes are in the same group. */
 export function findBrackets(layout: Layout, groups: readonly number[][]): Bracket[] {
   const groupOf = new Map(groups.flatMap((group, k) => group.map((node) => [node, k])));
   const columns = new Map<number, number[]>();

@@ -1,4 +1,4 @@
-// The one line of a card: class, name, shape or figure, in front of a name how many calls share its weights.
+// The text line of a card: heading, name (preceded by the number of calls that share its weights), shape or value.
 import { splitPath } from "./collapse";
 import { clip, layerCount, plain, textWidth } from "./dom";
 import { NODE_WIDTH, type Placed } from "./placed";
@@ -9,8 +9,8 @@ const GAP = 7;
 const HEADING = 104;
 
 /**
- * Write heading, name and shape into the room left of the badges. The heading comes first, then the name; a shape that
- * would cut the name is left out, as the tip has it; a figure stays.
+ * Write heading, name and shape into the space left of the badges; `figure`, a metric's value, replaces the shape. A
+ * shape that would shorten the name is omitted (the tooltip has it), except in a comparison; a figure never is.
  */
 export function writeTexts(store: Store, unit: Placed, group: SVGGElement, figure: string | undefined): void {
   const right = Number(group.querySelector(".qdqw-badges")!.getAttribute("data-left") ?? NODE_WIDTH);
@@ -21,7 +21,7 @@ export function writeTexts(store: Store, unit: Placed, group: SVGGElement, figur
   const given = isBlock ? "" : (figure ?? shapeText(store, unit.nodes[0]));
   const left = Number(title.getAttribute("x"));
   const isKept = figure !== undefined || store.side !== null;
-  // A short name leaves its room to a long class.
+  // A long class name may use the space that a short name leaves.
   const most = isBlock || isKept ? 130 : Math.max(HEADING, right - 2 * GAP - left - textWidth(full, 11));
   title.textContent = clip(heading, most, 12, 600);
   const start = left + textWidth(title.textContent, 12, 600) + GAP;
@@ -42,7 +42,7 @@ export function shapeText(store: Store, node: number): string {
   return store.side?.look.labels?.[node] ?? store.graph.shape(node);
 }
 
-/** The frames around a card name the nested models that it is part of. */
+/** Return the name without the nested models, which the titles of the frames name. */
 function nameText({ graph }: Store, node: number): string {
   const { base } = splitPath(graph.name(node));
   const calls = graph.sharing(node).length;
@@ -56,7 +56,7 @@ function blockText(store: Store, nodes: readonly number[], figure: string | unde
   return pairs.length > 0 ? `${layerCount(nodes.length)} · ${pairs.length} Q·DQ` : layerCount(nodes.length);
 }
 
-/** What a closed block says of one side: how many of its layers are there by themselves, how many differ. */
+/** Return a closed block's text in a comparison: its layers, those that are not merged, those that differ. */
 function sideText(side: Side, nodes: readonly number[]): string {
   const present = nodes.filter((node) => !side.faded.has(node)).length;
   const differing = nodes.filter((node) => side.differs.has(node)).length;
@@ -66,7 +66,7 @@ function sideText(side: Side, nodes: readonly number[]): string {
   return parts.join(" · ");
 }
 
-/** The calls that share their weights, in words; empty where there is one. */
+/** Return the names of the other calls that share the node's weights. */
 export function sharedText({ graph }: Store, node: number): string {
   const others = graph.sharing(node).filter((other) => other !== node);
   return others.map((other) => plain(graph.name(other))).join(", ");

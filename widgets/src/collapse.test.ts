@@ -88,7 +88,7 @@ describe("blocks by structure", () => {
   });
 
   it("never makes a cycle", () => {
-    // a_1 -> b_1 and b_2 -> a_2: both blocks closed would feed each other.
+    // If both blocks were closed, `a` would feed `b` (a_one -> b_one) and `b` would feed `a` (b_three -> a_three).
     const { visible } = closed([
       ["x", "InputLayer"],
       ["a_one", "Conv2D", ["x"]],

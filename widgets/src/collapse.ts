@@ -1,7 +1,7 @@
-// Which nodes form a block: nested models, repeated name prefixes, regions with one way in and one way out.
+// Finds blocks of nodes: nested models, repeated name prefixes or suffixes, regions between two cut points.
 //
-// Blocks form a tree. On every level of it, blocks drawn closed must not make a cycle: else no layout exists. A block
-// that takes part in one is dissolved.
+// Blocks form a tree. On every level of it, closed blocks must not form a cycle, which no layout can show. The smallest
+// block of a cycle is dissolved.
 import type { Graph } from "./graph";
 import { cutRegions, isConnected, nodesBetween, strongComponents } from "./regions";
 
@@ -10,7 +10,7 @@ export interface Block {
   label: string;
   kind: "model" | "prefix" | "region";
   parent: Block | null;
-  /** All nodes inside, those of inner blocks too. */
+  /** All nodes inside, including those of inner blocks. */
   nodes: number[];
 }
 
@@ -75,7 +75,7 @@ class Builder {
     this.eachContainer((container) => this.dropCycles(container));
   }
 
-  /** Group the loose nodes of a container by what their names share. */
+  /** Make blocks of a container's loose nodes whose names `keys` groups, by a prefix or suffix. */
   repeated(container: Block | null, keys: (names: string[]) => Map<string, number[]>): void {
     const loose = this.items(container).flatMap((item) => ("node" in item ? [item.node] : []));
     const named = loose.filter((node) => !isAutomatic(this.graph.name(node), this.graph.className(node)));
@@ -83,7 +83,7 @@ class Builder {
     const free = new Set(loose);
     for (const [label, positions] of keys(names)) {
       const members = positions.map((position) => named[position]);
-      // What lies between members belongs to them, whatever its name; unless another block has it.
+      // Nodes on paths between members join the block, whatever their names; but none if another block has any of them.
       const between = nodesBetween(this.graph, members);
       if (between.length > 2 * members.length || !members.every((node) => free.has(node))) continue;
       const nodes = between.every((node) => free.has(node)) ? between : members;
@@ -98,7 +98,7 @@ class Builder {
     this.dropCycles(container);
   }
 
-  /** Group what lies between two nodes that every path passes. */
+  /** Make blocks of the regions between two cut points; see `cutRegions`. */
   regions(container: Block | null): void {
     const items = this.items(container);
     const { successors } = this.contract(items);
@@ -106,7 +106,7 @@ class Builder {
       if (region.length < REGION_MIN || region.length > REGION_MAX || region.length === items.length) continue;
       const { inside, label } = this.unwrapped(region.map((position) => items[position]));
       const nodes = inside.flatMap((item) => ("node" in item ? [item.node] : item.block.nodes)).sort((a, b) => a - b);
-      // A block that is most of what there is says nothing.
+      // A block with most of the container's nodes tells nothing about its structure.
       if (nodes.length > REGION_SHARE * this.size(container)) continue;
       const block = this.add(label ?? this.regionLabel(inside), "region", container, nodes);
       for (const item of inside) {
@@ -116,7 +116,7 @@ class Builder {
     }
   }
 
-  /** A region that is hardly more than one block (its shortcut, say) takes that block's place. */
+  /** Dissolve a region's only block, if it is a prefix block and most of the region; the region gets its label. */
   private unwrapped(items: Item[]): { inside: Item[]; label?: string } {
     const blocks = items.flatMap((item) => ("block" in item ? [item.block] : []));
     if (blocks.length !== 1 || blocks[0].kind !== "prefix" || blocks[0].nodes.length < items.length - 1)
@@ -127,7 +127,7 @@ class Builder {
     return { inside, label: block.label };
   }
 
-  /** What a container holds directly: loose nodes and blocks, in computing order. */
+  /** Return the direct contents of a container: loose nodes and blocks, in computing order. */
   items(container: Block | null): Item[] {
     const items: Item[] = [];
     const seen = new Set<Block>();
@@ -186,7 +186,7 @@ class Builder {
     return { successors: sets.map((set) => [...set]) };
   }
 
-  /** Dissolve blocks until the container, with all its blocks closed, has no cycle; the smallest of a cycle goes first. */
+  /** Dissolve blocks, the smallest of a cycle first, until the container has no cycle with all its blocks closed. */
   private dropCycles(container: Block | null): void {
     for (;;) {
       const items = this.items(container);
@@ -210,7 +210,7 @@ class Builder {
   }
 }
 
-/** Split `backbone/head/conv#1` into its nested models, the call's number and the name itself. */
+/** Split `backbone/head/conv#1` into nested models, base name `conv#1`, and call `#1` (empty without models). */
 export function splitPath(name: string): { folders: string[]; base: string; call: string } {
   const parts = name.split("/");
   const base = parts.pop() ?? name;
@@ -218,14 +218,17 @@ export function splitPath(name: string): { folders: string[]; base: string; call
   return { folders: parts, base, call: parts.length > 0 ? call : "" };
 }
 
-/** Whether Keras made the name from the class (`conv2d_17`): such a name says nothing about blocks. */
+/** Return whether Keras generated the name from the class (`conv2d_17`); such names do not identify blocks. */
 export function isAutomatic(name: string, className: string): boolean {
   const base = splitPath(name).base.toLowerCase();
   const bare = base.replace(/(_\d+)?(#\d+)?$/, "").replace(/_/g, "");
   return bare === className.toLowerCase();
 }
 
-/** Group names by their longest shared beginnings (`block4c_...`) of a size that makes a block. */
+/**
+ * Group names by the shortest prefix of words (`block4c_...`) that `PREFIX_MIN` to `PREFIX_MAX` names share, unless
+ * most of them differ only by a number.
+ */
 export function byPrefix(names: string[]): Map<string, number[]> {
   const tokens = names.map((name) => name.split("_"));
   const found = new Map<string, number[]>();
@@ -248,7 +251,7 @@ export function byPrefix(names: string[]): Map<string, number[]> {
   return found;
 }
 
-/** Group names by what they end in (`..._7`, `..._reduce_7`): cells of generated networks. */
+/** Group names by their suffix (`..._7`, `..._reduce_7`): cells of generated networks. */
 export function bySuffix(names: string[]): Map<string, number[]> {
   const ends = (pattern: RegExp, positions: number[]) => {
     const found = new Map<string, number[]>();

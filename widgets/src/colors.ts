@@ -1,24 +1,24 @@
-// Which colour and which letter a node has: never a colour alone.
+// The colour of nodes, and the letter or label that repeats its meaning.
 import type { Store } from "./store";
 import type { Colors } from "./traits";
 
 export interface Paint {
-  /** Name of the style class, or an explicit colour for metrics. */
+  /** The style class; "metric" has an explicit colour in `fill` (metrics and rules). */
   kind: "int8" | "float" | "partial" | "other" | "metric" | "blank";
   letter: string;
   fill?: string;
-  /** Dark text on light fills. */
+  /** Whether text on the fill must be dark. */
   dark?: boolean;
   label?: string;
   reason?: string;
-  /** The plan quantizes it, and the target does not run it in INT8. */
+  /** Whether the plan quantizes more than the target runs in INT8. */
   hatched?: boolean;
 }
 
-/** Dark blue to yellow, evenly light to colour-blind eyes too (cividis); colours between these are mixed. */
+/** cividis, a perceptually uniform map from dark blue to yellow for colour-blind eyes too; interpolated by `mixed`. */
 const SCALE = ["#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55"];
 const RGB = SCALE.map((text) => [1, 3, 5].map((at) => Number.parseInt(text.slice(at, at + 2), 16)));
-/** From here on black letters are easier to read than white ones. */
+/** Position in the scale from which black text is easier to read than white. */
 const LIGHT_FROM = 0.6;
 const LETTERS = { int8: "8", float: "F", partial: "½" } as const;
 
@@ -34,7 +34,7 @@ export function paintOf(store: Store, nodes: readonly number[]): Paint {
   return precision === null ? { kind: "blank", letter: "" } : { kind: precision, letter: LETTERS[precision] };
 }
 
-/** Whether the target runs less of a node in INT8 than the plan quantizes. */
+/** Return whether the target runs less of a node in INT8 than the plan quantizes. */
 function falls(store: Store, colors: Colors, node: number): boolean {
   const status = colors.statuses![colors.status_of![node]];
   if (status !== "float" && status !== "partial") return false;
@@ -68,7 +68,7 @@ function metricPaint(colors: Colors, nodes: readonly number[]): Paint {
   return { kind: "metric", letter: "", fill: mixed(position), dark: position > LIGHT_FROM, label };
 }
 
-/** The colour that rules give; several in one block are mixed. */
+/** Return the paint of nodes coloured by rules; a block with several colours is painted as "partial". */
 function rulePaint(fills: readonly (string | null)[], nodes: readonly number[]): Paint {
   const found = new Set(nodes.flatMap((node) => fills[node] ?? []));
   if (found.size === 0) return { kind: "blank", letter: "" };
@@ -80,7 +80,7 @@ export function unitOf(colors: Colors): string {
   return colors.legend?.unit ?? colors.unit ?? "";
 }
 
-/** Where a value lies between the ends of the scale, from 0 to 1. */
+/** Return the position of a value in the scale, from 0 to 1. */
 function positionOf(colors: Colors, value: number): number {
   const [low, high] = metricRange(colors);
   if (!(high > low)) return 0.5;
@@ -89,7 +89,7 @@ function positionOf(colors: Colors, value: number): number {
   return Math.min(1, Math.max(0, place));
 }
 
-/** The colour at a place of the scale, from 0 to 1. */
+/** Return the colour at a position of the scale, from 0 to 1. */
 export function mixed(position: number): string {
   const at = position * (RGB.length - 1);
   const from = Math.min(Math.floor(at), RGB.length - 2);

@@ -1,10 +1,10 @@
-// Layout, second half: a column for every chain, a track for every edge that does not simply go down one row.
+// Layout, second part: a column for every chain of units, and a column or lane for every edge to run down in.
 import { findChains, type Ranks } from "./ranks";
 import type { Edge } from "./units";
 
 const FREE = -1;
 
-/** Which unit (0, 1, ...) or tensor (-2, -3, ...) takes the cells of a column, by row. */
+/** The owner of every cell: a unit (0, 1, ...), a tensor (-2, -3, ...), or a unit's reservation (below -1e6). */
 export class Occupancy {
   private readonly columns: Int32Array[] = [];
 
@@ -35,7 +35,7 @@ export function tensorMark(tensor: number): number {
   return -2 - tensor;
 }
 
-/** Try a few orders of the chains; keep the columns with the shortest sideways ways (a proxy for few crossings). */
+/** Try a few orders of the chains; keep the columns with the least horizontal distance, a proxy for crossings. */
 export function assignColumns(ranks: Ranks): { column: number[]; occupancy: Occupancy } {
   const chains = findChains(ranks);
   const start = (chain: number[]) => ranks.row[chain[0]];
@@ -64,7 +64,7 @@ function place(ranks: Ranks, chains: number[][], goal?: Map<number[], number>) {
     const last = chain[chain.length - 1];
     const sources = predecessors[first];
     const parent = sources.find((unit) => column[unit] >= 0);
-    // The way down from the fork and the way down to the join belong to the chain, so that its edges run straight.
+    // Reserve the rows from the fork above to the join below for the chain, so that its edges run straight.
     const from = parent === undefined ? row[first] : Math.min(row[first], row[parent] + 1);
     const joins = successors[last].map((unit) => row[unit]);
     const to = joins.length === 0 ? row[last] : Math.max(row[last], Math.min(...joins) - 1);
@@ -105,7 +105,7 @@ function sideways(ranks: Ranks, column: number[]): number {
   return cost;
 }
 
-/** Return for an edge the column that it runs down in; -1: a lane of its own beside the columns. */
+/** Return the column that an edge runs down in, and take its cells; -1 for a lane beside the columns. */
 export function trackColumn(ranks: Ranks, column: number[], occupancy: Occupancy, edge: Edge): number {
   const first = ranks.row[edge.from] + 1;
   const last = ranks.row[edge.to] - 1;

@@ -1,4 +1,4 @@
-// What the user can do, whichever way it is asked for: pointer, keys, tool bar or the line below.
+// The commands of the user, shared by pointer, keys, toolbar and footer.
 import type { Box } from "./draw";
 import { likeThis } from "./footer";
 import type { Commands, Target } from "./interaction";
@@ -92,13 +92,13 @@ export class GraphCommands implements Commands {
     this.select(toggled(this.stage.selected, this.focused().nodes));
   }
 
-  /** Move the focus and leave the selection: Space then adds to it. */
+  /** Move the focus but not the selection; Space then toggles the focused unit. */
   walk(key: Arrow): void {
     const next = this.stage.state.neighbour(key);
     if (next >= 0) this.stage.setFocus(next);
   }
 
-  /** Select every match of the search, or every layer where nothing is searched for. */
+  /** Select all matches of the search, or all layers if there is no query. */
   selectAll(): void {
     const { query, hits } = this.stage.state;
     this.select(query.trim() === "" ? this.store.graph.payload.names.map((_, node) => node) : hits);
@@ -118,7 +118,7 @@ export class GraphCommands implements Commands {
     this.clickUnit(index, "only");
   }
 
-  /** Show a node wherever it hides, and select it. */
+  /** Open the blocks around a node, show it and select it. */
   jumpTo(node: number): void {
     this.stage.reveal(node);
     this.select([node]);
@@ -144,7 +144,7 @@ export class GraphCommands implements Commands {
 
   // ------------------------------------------------------------------ quantizing
 
-  /** A badge of a selected unit speaks for the selection; of another one it selects that, so that its verdict is seen. */
+  /** Toggle a badge: a selected unit's for the selection, another one's for that unit, which is then selected. */
   clickBadge(index: number, badge: Badge): void {
     const unit = this.unit(index);
     this.stage.state.anchor = index;
@@ -157,7 +157,7 @@ export class GraphCommands implements Commands {
     this.toggle(this.spokenFor(this.focused(), site, index), site, index);
   }
 
-  /** Quantize all layers of a class as one of them is; without a source the one that has the focus. */
+  /** Quantize all layers like `from` (default: the focused one); see `likeThis`. */
   applyLike(from?: number): void {
     if (from === undefined && this.focused().block !== null) return;
     const source = from ?? this.focused().nodes[0];
@@ -166,7 +166,7 @@ export class GraphCommands implements Commands {
     const inputs = this.store.graph.payload.inputs[source].map((_, index) => this.store.isOn(source, "input", index));
     const [weight, output] = [this.store.isOn(source, "weight"), this.store.isOn(source, "output")];
     this.store.send({ action: "apply_like", source, nodes, inputs, weight, output });
-    this.stage.takeFocus(); // the button that was pressed goes away with the next change
+    this.stage.takeFocus(); // the next change removes the pressed button
   }
 
   undo(): void {
@@ -210,7 +210,7 @@ export class GraphCommands implements Commands {
     this.showCount();
   }
 
-  /** Go to another match and select it: keys then act on what was found, not on what was selected before. */
+  /** Go to the next or previous match and select it, so that keys act on it. */
   step(direction: 1 | -1): void {
     this.visit(direction);
     this.selectMatch();
@@ -235,7 +235,7 @@ export class GraphCommands implements Commands {
     const { viewport, state } = this.stage;
     if (viewport.isWhole) {
       viewport.start();
-      this.stage.setFocus(state.focus); // all was in view: go on where the focus is, at a size to read
+      this.stage.setFocus(state.focus); // the whole graph was in view: back to the focus at a readable scale
     } else viewport.fit();
     this.stage.moved();
   }
@@ -265,7 +265,7 @@ export class GraphCommands implements Commands {
     return this.unit(this.stage.state.focus);
   }
 
-  /** The nodes that a badge or key is about: a selected unit speaks for the whole selection, unless one input is meant. */
+  /** Return the nodes that a badge or key acts on: the selection if the unit is in it and no single input is meant. */
   private spokenFor(unit: Unit, site: Site, index: number | null): readonly number[] {
     const { selected, state } = this.stage;
     if (index !== null || !unit.nodes.every((node) => selected.has(node))) return this.store.speaksFor(unit, site);
@@ -278,7 +278,7 @@ export class GraphCommands implements Commands {
   private toggle(nodes: readonly number[], site: Site, index: number | null): void {
     if (!this.store.isEditable || this.store.isGone) return;
     const on = this.store.coverage(nodes, site, index) !== "all";
-    // What a closed block switches off includes the merging layers in it, which it would not switch on.
+    // Off covers also the inputs of merging layers in a closed block, which on leaves out (see `speaks_for.ts`).
     const { block, nodes: inside } = this.focused();
     const isWhole = !on && site === "input" && index === null && block !== null;
     const affected = isWhole ? [...new Set([...nodes, ...inside.filter((n) => this.store.hasInput(n))])] : nodes;

@@ -19,7 +19,7 @@ function side(lines: Line[], title: string, look: Partial<SideLook> = {}, plan =
   return { title, note: "a note", plan_state: of, colors: { mode: "plan" }, look: { badges: true, ...look } };
 }
 
-/** A plan beside a runtime that fuses `relu` into `conv`, quantizes no `left_1`, and lacks the pair on `relu`. */
+/** A plan beside a runtime that fuses `relu` into `conv`, runs `left_1` in float and has no pair on `relu`. */
 function compared(changes: Partial<Traits> = {}, lines = RESIDUAL) {
   const pairs = { 2: ["uint8"] };
   const look = { badges: false, cards: { 1: "QLinearConv", 2: "in QLinearConv" }, faded: [2], groups: [[1, 2]] };

@@ -78,7 +78,7 @@ describe("what a step changed", () => {
     const [line, list] = [find(".qdqw-diffline"), find(".qdqw-diff")];
     expect([line.hidden, list.hidden]).toEqual([true, true]);
     model.say(step(1, {}, difference([3, "-", "weights of left_1"], [5, "F", "<b>sum</b>: int8 to float"])));
-    expect([line.hidden, list.hidden]).toEqual([false, true]); // it never covers a card by itself
+    expect([line.hidden, list.hidden]).toEqual([false, true]); // not opened automatically, as it covers cards
     const summary = line.querySelector("button") as HTMLElement;
     expect(summary.textContent).toBe("-1 pair, 1 layer in float");
     expect(summary.getAttribute("aria-expanded")).toBe("false");

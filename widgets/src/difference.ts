@@ -1,4 +1,4 @@
-// What the last step changed: a sentence in the footer, which opens a list whose rows lead to their layers.
+// The difference of the last step, or of two sides: a summary in the footer, and a list of rows that link to layers.
 import { html, plain } from "./dom";
 import { icon } from "./icons";
 import type { Store } from "./store";
@@ -8,9 +8,9 @@ import type { Difference, DifferenceRow } from "./traits";
 const LOOKS: Record<string, string> = { "+": "gain", "8": "gain", "-": "loss", F: "loss", "!": "loss" };
 
 export class DifferencePanel {
-  /** The sentence, for the footer. */
+  /** The summary, for the footer. */
   readonly line = html("div", { class: "qdqw-diffline" });
-  /** The list, over the lower edge of the graph: closed until it is asked for, so that it never hides a card by itself. */
+  /** The list, over the lower edge of the graph; initially closed, as it covers cards. */
   readonly element = html("section", { class: "qdqw-diff", "aria-label": "What the last step changed" });
   private readonly summary: HTMLButtonElement;
   private readonly list = html("ul");

@@ -1,4 +1,4 @@
-// The only ways in which elements are made. Layer names are untrusted: text goes in as text, never as markup.
+// The only functions that create elements. Layer names are untrusted: they become text nodes, never markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -28,7 +28,7 @@ function fill<E extends Element>(element: E, attributes: Attributes, children: (
   return element;
 }
 
-/** Make characters visible that would hide or reorder text: controls, and the marks that turn its direction. */
+/** Replace control, zero-width and bidirectional characters, which could hide or reorder text, by a visible dot. */
 export function plain(text: string): string {
   // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is looked for
   return text.replace(/[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g, "\u00b7");
@@ -38,7 +38,7 @@ const FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif
 let context: CanvasRenderingContext2D | null | undefined;
 const widths = new Map<string, number>();
 
-/** Width of a text in pixels; an estimate where there is no canvas. */
+/** Return the width of a text in pixels; an estimate if there is no canvas. */
 export function textWidth(text: string, size: number, weight = 400): number {
   const key = `${weight} ${size} ${text}`;
   let width = widths.get(key);
@@ -52,12 +52,11 @@ export function textWidth(text: string, size: number, weight = 400): number {
   return width;
 }
 
-/** Return how many layers there are, in words. */
 export function layerCount(count: number): string {
   return count === 1 ? "1 layer" : `${count} layers`;
 }
 
-/** Shorten a text to a width with an ellipsis; never cuts a character in two. */
+/** Shorten a text to a width in pixels with an ellipsis; surrogate pairs are never split. */
 export function clip(
   text: string,
   room: number,
@@ -65,7 +64,7 @@ export function clip(
   weight = 400,
   measure: (text: string, size: number, weight: number) => number = textWidth,
 ): string {
-  // Nothing wider than this many characters fits: a 300-character name costs no long measurement.
+  // No more characters than this can fit: a 300-character name is not measured as a whole.
   const characters = Array.from(plain(text));
   const shown = characters.slice(0, Math.ceil(room / (size * 0.2))).join("");
   if (shown.length === plain(text).length && measure(shown, size, weight) <= room) return shown;

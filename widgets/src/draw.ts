@@ -1,4 +1,4 @@
-// The scene: makes elements for what is in view, drops the others, updates what changed.
+// The scene: creates the elements in view, removes the others, and updates changed ones.
 import { type Bracket, bracketPath, findBrackets } from "./brackets";
 import { clip, layerCount, svg } from "./dom";
 import { drawPill, viewTensor } from "./edge_draw";
@@ -40,7 +40,7 @@ export class Scene {
   private readonly drawnTitles = new Map<Frame, SVGElement>();
   private readonly drawnBrackets = new Map<Bracket, SVGElement>();
   private foundBrackets: Bracket[] = [];
-  /** Tensors by the stretches of height that they cross. */
+  /** Tensors by the horizontal strips, `BUCKET` high, that their edges cross. */
   private buckets: number[][] = [];
   private byHeight: number[] = [];
   private marks: Marks = { selected: new Set(), hits: new Set(), focus: -1 };
@@ -61,13 +61,14 @@ export class Scene {
       const bottom = Math.max(...indices.map((index) => layout.routes[index].y1));
       for (let k = Math.floor(top / BUCKET); k <= Math.floor(bottom / BUCKET); k++) this.buckets[k]?.push(tensor);
     }
+    // A model output that nothing visible reads has no route, but it may have a pill.
     for (const tensor of this.store.graph.payload.model_outputs) {
       const unit = layout.units[layout.unitOf[this.store.graph.producer(tensor)]];
       if (!layout.byTensor.has(tensor)) this.buckets[Math.floor(unit.y / BUCKET)]?.push(tensor);
     }
   }
 
-  /** Draw what a part of the picture shows; `always` is a unit that must exist (the one that has the focus). */
+  /** Draw the elements near a box (only its y range counts); unit `always`, the focused one, exists even outside. */
   show(box: Box, always: number): void {
     const layout = this.layout;
     if (layout === null) return;
@@ -107,13 +108,14 @@ export class Scene {
     return this.drawnUnits.get(index);
   }
 
-  /** Redraw badges and colours of the units that show these nodes (null: of all), and the edges of tensors. */
+  /** Redraw the units that show these nodes (null for all) and the affected tensors (all if `tensors`). */
   refresh(nodes: ReadonlySet<number> | null, tensors: boolean): void {
     const layout = this.layout;
     if (layout === null) return;
     const changed = nodes === null ? null : new Set([...nodes].map((node) => layout.unitOf[node]));
     for (const [index, element] of this.drawnUnits) {
       const unit = layout.units[index];
+      // A closed block shows its number of pairs.
       if (changed === null || changed.has(index) || (tensors && unit.block !== null))
         updateUnit(this.store, unit, element);
     }
@@ -133,7 +135,7 @@ export class Scene {
     );
   }
 
-  /** Make the edges around a unit stand out; -1: none. */
+  /** Highlight the edges of a unit; -1 for none. */
   emphasize(index: number): void {
     for (const path of this.edges.querySelectorAll(".near")) path.classList.remove("near");
     if (index < 0 || this.layout === null) return;
@@ -240,7 +242,7 @@ function drawFrame(frame: Frame): SVGElement {
   return svg("rect", { class: "qdqw-frame", x, y, width, height, rx: 10 });
 }
 
-/** The title lies above the edges, with a halo: an edge may pass behind it. */
+/** Draw a frame's title; it lies above the edges, and a halo keeps it readable over them. */
 function drawTitle(frame: Frame): SVGElement {
   const title = clip(frame.block.label, frame.width - 110, 11, 600);
   const label = svg("text", { class: "strong", x: 28, y: HEADER / 2 + 1 }, [title]);

@@ -1,4 +1,4 @@
-// Edges and the Q·DQ pills on them. Geometry is fixed by the layout; which reader takes the quantized value is not.
+// Edges and the Q·DQ pills on them. The layout fixes the geometry; the plan decides which readers are quantized.
 import { svg } from "./dom";
 import type { Layout } from "./layout";
 import { NODE_HEIGHT, NODE_WIDTH, type Route } from "./placed";
@@ -6,13 +6,13 @@ import type { Store } from "./store";
 
 const CORNER = 6;
 const SECOND_EXIT = 44;
-/** How far below its producer the middle of a pill is. */
+/** Distance from the producer's lower edge to the centre of a pill. */
 const PILL = 4;
 
 export interface TensorView {
-  /** The short way from the producer to the pair; still float. */
+  /** Path from the producer to the pill, which is still float. */
   stub: string | null;
-  /** Per route of the tensor: its path and whether it carries the quantized value. */
+  /** For every route of the tensor its path, and whether it carries the quantized value. */
   paths: { route: number; d: string; quantized: boolean }[];
   pill: Pill | null;
 }
@@ -21,20 +21,20 @@ export interface Pill {
   x: number;
   y: number;
   text: string;
-  /** A pair that the last step took away or added, or that a step would add; a preview's ghosts are still there. */
+  /** Pair that is removed, to be removed or on the other side only; added; to be added; on this side only. */
   step?: "ghost" | "fresh" | "would" | "only";
 }
 
 /**
- * Return what a tensor looks like. Its one pair sits right below its producer; readers that take the float value leave
- * by a second exit beside it.
+ * Return the paths and the pill of a tensor. The pill is right below the producer; if there are also float readers,
+ * their edges start at a second exit beside it.
  */
 export function viewTensor(store: Store, layout: Layout, tensor: number): TensorView {
   const exit = layout.exits.get(tensor);
   const routes = (layout.byTensor.get(tensor) ?? []).map((index) => ({ index, route: layout.routes[index] }));
   const flags = routes.map(({ route }) => readsQuantized(store, layout, route));
   const isMixed = flags.some((flag) => flag) && flags.some((flag) => !flag);
-  // Two exits: the float one on the left where the straight way down is float, else on the right; no crossing then.
+  // The float exit is on the left if the straight route is float, else on the right: no crossing then.
   const toLeft = routes.some(({ route }, k) => route.isStraight && !flags[k]);
   const pills = store.side?.look.pills;
   const paths = routes.map(({ index, route }, k) => {
@@ -62,7 +62,7 @@ function stepOf(store: Store, tensor: number): Pill["step"] {
   return store.step.fresh.has(tensor) ? "fresh" : undefined;
 }
 
-/** What a side has in the place of pairs: the conversions that the runtime executes. */
+/** Return the pill of a runtime's side, with the conversions that it executes on the tensor. */
 function textPill(layout: Layout, store: Store, tensor: number, text: string | undefined): Pill | null {
   if (text === undefined) return null;
   const unit = layout.units[layout.unitOf[store.graph.producer(tensor)]];
@@ -70,7 +70,7 @@ function textPill(layout: Layout, store: Store, tensor: number, text: string | u
   return { x, y: y + PILL, text };
 }
 
-/** The place of a pair that is not there: taken away by the last step, or to be added by a step that is previewed. */
+/** Return the pill of an absent pair: removed by the last step, on the other side only, or to be added (preview). */
 function markedPlace(store: Store, layout: Layout, tensor: number): Pill | null {
   const isGone = store.step.ghosts.has(tensor) || store.side?.missing.has(tensor) === true;
   if (!isGone && !(store.step.isPreview && store.step.fresh.has(tensor))) return null;
@@ -80,7 +80,7 @@ function markedPlace(store: Store, layout: Layout, tensor: number): Pill | null 
   return { x, y: y + PILL, text: "Q·DQ", step: isGone ? "ghost" : "would" };
 }
 
-/** A pair that nothing visible reads: the model's outputs. */
+/** Return the pill of a pair on a tensor that no node reads, such as a model output. */
 function deadEndPill(store: Store, layout: Layout, tensor: number, look: Pick<Pill, "text" | "step">): Pill | null {
   if (store.pairs(tensor).length === 0 || store.graph.readers[tensor].length > 0) return null;
   const unit = layout.units[layout.unitOf[store.graph.producer(tensor)]];
@@ -93,7 +93,7 @@ function readsQuantized(store: Store, layout: Layout, route: Route): boolean {
   );
 }
 
-/** Return the path with rounded corners, leaving `shift` beside the exit's middle, `from` below it. */
+/** Return a path with rounded corners and an arrow; it starts `shift` beside and `from` below the route's start. */
 export function pathOf(route: Route, shift: number, level: number, from = 0): string {
   const x0 = route.x0 + shift;
   const points: [number, number][] = [[x0, route.y0 + from]];

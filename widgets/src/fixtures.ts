@@ -1,9 +1,9 @@
-// Hand-built graphs and a stand-in for Python, for the tests.
+// Small graphs and a fake model in place of Python, for the tests.
 import { Graph } from "./graph";
 import { Store } from "./store";
 import type { FromPython, GraphPayload, Model, PlanState, Traits } from "./traits";
 
-/** `[name, class, inputs]`; weights can be quantized where the class is Conv2D or Dense. */
+/** `[name, class, inputs]`; the classes Conv2D and Dense have quantizable weights. */
 export type Line = [name: string, className: string, inputs?: string[]];
 
 export function payload(lines: Line[]): GraphPayload {
@@ -92,7 +92,7 @@ export class FakeModel implements Model {
     this.emit(`change:${name}`);
   }
 
-  /** Say as the host does that the kernel is gone, or back. */
+  /** Emit the host's event for a lost or restored connection to the kernel. */
   live(isLive: boolean): void {
     for (const callback of this.listeners.get("comm_live_update") ?? [])
       callback.call({ model: { comm_live: isLive } } as never);
@@ -132,7 +132,7 @@ export function storeOf(lines: Line[], changes: Partial<Traits> = {}): { store: 
   return { store: new Store(model), model };
 }
 
-/** A residual block: image, conv, then a branch of two convolutions beside an identity. */
+/** A residual block: after `relu`, a branch of two convolutions beside an identity. */
 export const RESIDUAL: Line[] = [
   ["image", "InputLayer"],
   ["conv", "Conv2D", ["image"]],

@@ -1,4 +1,4 @@
-// The line below the graph: the legend, or what is selected and what can be done with it.
+// The footer: the legend, the status of the selection with its actions, and the summary of the last difference.
 import { formatNumber, metricRange, mixed, unitOf } from "./colors";
 import { html, layerCount, plain, svg } from "./dom";
 import { spokenLabel } from "./node_draw";
@@ -15,7 +15,7 @@ export class Footer {
   readonly element = html("div", { class: "qdqw-foot" });
   private readonly legend = html("div", { class: "qdqw-legend" });
   private readonly status = html("div", { class: "qdqw-status" });
-  /** The right end, a line of its own where there is little room: what changed, what is selected. */
+  /** The right part, wrapped to a line of its own in a narrow pane: difference and selection. */
   readonly second = html("div", { class: "qdqw-second" }, [this.status]);
 
   constructor(
@@ -101,7 +101,7 @@ export class Footer {
   }
 }
 
-/** Return the other layers of the same class and number of inputs. */
+/** Return the other nodes of the same class and number of inputs; none for a node without inputs. */
 export function likeThis(store: Store, node: number): number[] {
   const { payload, size } = store.graph;
   const inputs = payload.inputs[node].length;
@@ -129,7 +129,7 @@ function ruleKey([color, text]: [string, string]): Element {
   return html("span", {}, [mark, plain(text)]);
 }
 
-/** What the marks of a comparison mean. */
+/** Return the legend of the marks in a comparison. */
 function sideKeys({ look }: Side): HTMLElement[] {
   const key = (sign: string, css: string, word: string, title: string) =>
     html("span", { title }, [html("b", { class: css, "aria-hidden": "true" }, [sign]), html("span", {}, [word])]);

@@ -1,4 +1,4 @@
-// The frames around open blocks: where they are, and the room that their titles take between rows.
+// The frames around open blocks: their positions, and the space for their titles and lower edges between rows.
 import type { Block } from "./collapse";
 import { NODE_HEIGHT, NODE_WIDTH, type Placed, type Route } from "./placed";
 
@@ -16,7 +16,7 @@ export interface Frame {
   depth: number;
 }
 
-/** Rows in which an open block begins need room for its title, those behind its last one for its lower edge. */
+/** Return the extra space above each row: titles of blocks that begin there, lower edges of those that end above. */
 export function frameSpace(units: Placed[], rows: number): Float64Array {
   const first = new Map<Block, number>();
   const last = new Map<Block, number>();
@@ -78,7 +78,7 @@ export function findFrames(units: Placed[], routes: Route[]): Frame[] {
   });
 }
 
-/** How deep frames are nested inside one: anywhere, and among those that begin with the same row. */
+/** Return how deep frames are nested in a block's: `inside` in all, `stacked` of those that begin in the same row. */
 function innerDepths(block: Block, frames: Map<Block, { top: number; depth: number }>) {
   const own = frames.get(block)!;
   let inside = 0;

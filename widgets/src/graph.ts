@@ -1,4 +1,4 @@
-// The payload with its indices: who makes a tensor, who reads it.
+// The graph payload with indices: producer and readers of every tensor, neighbours of every node.
 import type { GraphPayload, Site } from "./traits";
 
 export interface Reader {
@@ -38,13 +38,13 @@ export class Graph {
     return tensor < this.size ? tensor : this.payload.further_outputs[tensor - this.size][0];
   }
 
-  /** The tensors that a node makes. */
+  /** Return the output tensors of a node. */
   outputs(node: number): number[] {
     const further = this.payload.further_outputs.flatMap(([producer], k) => (producer === node ? [this.size + k] : []));
     return [node, ...further];
   }
 
-  /** All calls of a node's layer, itself among them; several share one set of weights. */
+  /** Return all calls of a node's layer, itself included; only the node itself if the layer has no weights. */
   sharing(node: number): number[] {
     const { calls, parameters } = this.payload;
     if (calls.length === 0 || parameters[node] === 0) return [node];
@@ -68,13 +68,13 @@ export class Graph {
     return this.numbers.get(name);
   }
 
-  /** Why a site, or one input, cannot be quantized; empty where it can. */
+  /** Return why a site, or one input, cannot be quantized; empty if it can. */
   refusal(node: number, site: Site, index: number | null = null): string {
     if (site === "input" && index !== null && this.unreal.has(`${node}:${index}`)) return "it holds no real numbers";
     return this.payload.refusals[this.payload.refused[site][node]] ?? "";
   }
 
-  /** The inputs of a node that can be quantized. */
+  /** Return the indices of the inputs that can be quantized. */
   realInputs(node: number): number[] {
     return this.payload.inputs[node].flatMap((_, index) => (this.refusal(node, "input", index) ? [] : [index]));
   }

@@ -1,4 +1,4 @@
-// Icons of the tool bar: 16 x 16, strokes only, drawn for this project.
+// Icons of the toolbar, 16 x 16, strokes only; drawn for this project.
 import { svg } from "./dom";
 
 const PATHS = {

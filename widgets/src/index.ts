@@ -1,4 +1,4 @@
-// What anywidget loads: one store per model or side, one view per place where it is displayed.
+// The module that anywidget loads: one store per model or side of a comparison, one view per displayed output.
 import { watchKernel } from "./kernel";
 import { keepListening } from "./late";
 import type { Store } from "./store";
@@ -11,7 +11,7 @@ export default () => {
   return {
     initialize({ model }: { model: Model }): void {
       stores = storesOf(model);
-      // What a host replays to a page that comes late, marimo for one, lacks the changes of the plan.
+      // Some hosts (marimo) replay only the first state to a page that connects late, not the plan messages since.
       if (model.get("left") === undefined) model.send({ type: "resync", revision: model.get("plan_state").revision });
     },
     render({ model, el }: { model: Model; el: HTMLElement }): () => void {
@@ -20,7 +20,7 @@ export default () => {
       const view = new View(model, all);
       el.append(view.element);
       view.start();
-      keepListening(model).catch(() => undefined); // a host that cannot do it shows the graph all the same
+      keepListening(model).catch(() => undefined); // the graph works without it
       const end = watchKernel(model, el, (gone) => {
         for (const store of all) store.setGone(gone);
       });

@@ -1,4 +1,4 @@
-// Pointer and keys on the picture, turned into calls of the view.
+// Translates pointer, wheel and key events on the picture into commands.
 
 import type { Box } from "./draw";
 import type { Badge } from "./node_draw";
@@ -21,9 +21,9 @@ export interface Commands {
   clickBadge(index: number, badge: Badge): void;
   setOpen(block: number, open: boolean): void;
   clear(): void;
-  /** Whether a drag draws a rectangle instead of moving the graph. */
+  /** Whether the next drag selects by a rectangle instead of panning. */
   readonly isPicking: boolean;
-  /** Show a rectangle that is being dragged; at its end select what it touches. */
+  /** Show the rectangle of a drag; with `end`, hide it and select the units that it intersects. */
   region(box: Box | null, end?: "only" | "add"): void;
   hover(target: Target | null, x: number, y: number): void;
   moved(): void;
@@ -48,7 +48,7 @@ export interface Commands {
 
 const DRAG_FROM = 4;
 
-/** Listen on the picture; returns what ends it. */
+/** Listen to events of the picture; return a function that removes the listeners. */
 export function listen(svg: SVGSVGElement, viewport: Viewport, commands: Commands): () => void {
   const ends = [pointer(svg, viewport, commands), wheel(svg, viewport, commands)];
   const onKey = (event: KeyboardEvent) => {
@@ -154,7 +154,7 @@ function click(target: Target, event: PointerEvent, commands: Commands): void {
   } else commands.clear();
 }
 
-/** The wheel is the page's until the picture has the focus. */
+/** Handle the wheel only while the picture has the focus; otherwise the page scrolls. */
 function wheel(svg: SVGSVGElement, viewport: Viewport, commands: Commands): () => void {
   const onWheel = (event: WheelEvent) => {
     const root = svg.getRootNode() as Document | ShadowRoot;
@@ -173,7 +173,7 @@ function wheel(svg: SVGSVGElement, viewport: Viewport, commands: Commands): () =
   return () => svg.removeEventListener("wheel", onWheel);
 }
 
-/** Do what a key means; says whether it meant anything. */
+/** Execute the command of a key; return whether there is one. */
 export function handleKey(event: KeyboardEvent, commands: Commands): boolean {
   const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
   if (event.ctrlKey || event.metaKey) {
@@ -202,7 +202,7 @@ export function handleKey(event: KeyboardEvent, commands: Commands): boolean {
   return action !== undefined;
 }
 
-/** Do what a key means wherever the focus is in the pane: undo, redo, help, and Escape. */
+/** Execute a key that works wherever the focus is in the pane: undo, redo, help, Escape; return whether it was one. */
 export function handlePanelKey(event: KeyboardEvent, commands: Commands): boolean {
   const isWalk = (event.ctrlKey || event.metaKey) && /^[zy]$/i.test(event.key);
   const isPlain = !event.ctrlKey && !event.metaKey && !event.altKey && (event.key === "?" || event.key === "Escape");

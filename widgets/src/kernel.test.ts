@@ -11,7 +11,7 @@ describe("kernel", () => {
     const badge = (name: string) => unit(name).querySelector(".qdqw-badge.weight") as Element;
     click(badge("left_1"));
     expect(badge("left_1").classList.contains("all")).toBe(true);
-    host.classList.add("jupyter-widgets-disconnected"); // what the host does when the kernel dies
+    host.classList.add("jupyter-widgets-disconnected"); // as the host does when the kernel dies
     await new Promise((resolve) => setTimeout(resolve));
     expect(badge("left_1").classList.contains("all")).toBe(false);
     click(badge("left_2"));
@@ -26,7 +26,7 @@ describe("kernel", () => {
     click(badge("left_2"));
     expect(model.sent).toHaveLength(2);
     expect((find("button[aria-label^=Undo]") as HTMLButtonElement).disabled).toBe(false);
-    model.live(false); // the other way in which hosts say it
+    model.live(false); // the other signal of hosts
     expect(find(".qdqw-foot").textContent).toContain("The kernel is gone");
     model.live(true);
     expect(find(".qdqw-foot").textContent).not.toContain("The kernel is gone");

@@ -1,23 +1,23 @@
-// Whether a kernel stands behind a widget. The host says so in two ways, and anywidget passes on neither as such: the
-// boxes around a widget are marked, and the model tells of a change.
+// Detects whether a widget is connected to a kernel. anywidget has no API for this; hosts signal it in two ways: by a
+// CSS class on an element around the widget, and by the model's event `comm_live_update`.
 import type { Model } from "./traits";
 
 const GONE = "jupyter-widgets-disconnected";
 
-/** Tell now and on every change; returns what ends it. */
+/** Call `tell` once the element is in the page, and at every change; return a function that ends this. */
 export function watchKernel(model: Model, element: HTMLElement, tell: (gone: boolean) => void): () => void {
   let frame = 0;
   const look = () => tell(element.closest(`.${GONE}`) !== null);
   const observer = new MutationObserver(look);
   const begin = () => {
     if (!element.isConnected) {
-      frame = requestAnimationFrame(begin); // the page puts widgets into their places one after the other
+      frame = requestAnimationFrame(begin); // not attached yet: try again in the next frame
       return;
     }
     observer.observe(element.closest(".jupyter-widgets") ?? element, { attributes: true, attributeFilter: ["class"] });
     look();
   };
-  // The host calls with the view as `this`; without one, a change after the first drawing is the end.
+  // The host calls the listener with the view as `this`; without it, an update means that the kernel is gone.
   const changed = function (this: { model?: { comm_live?: boolean } } | undefined) {
     tell(this?.model?.comm_live !== true);
   };

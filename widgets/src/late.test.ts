@@ -4,7 +4,7 @@ import type { Model } from "./traits";
 
 type Message = { content: { data: { method?: string; state?: object } } };
 
-/** The host's class: what its handler takes in changes the model. */
+/** The host's model class: its handler applies update messages to the model. */
 class Host {
   heard: Message[] = [];
   listener: ((message: Message) => unknown) | undefined;
@@ -54,7 +54,7 @@ class Host {
   }
 }
 
-/** anywidget's class over it: it waits for its script, and gives up. */
+/** anywidget's subclass: its handler waits for the script, and fails after a timeout. */
 class AnyModel extends Host {
   constructor(
     id: string,
@@ -150,7 +150,7 @@ describe("late", () => {
     await settled();
     await figure.listener?.(update({ _widget_data: ["line", "more"] }));
     await settled();
-    expect(figure.get("_esm")).toBe("export default {}"); // it will draw what is there by then
+    expect(figure.get("_esm")).toBe("export default {}"); // not yet drawn: it will draw the new state
     el.hasChildNodes = () => true;
     figure.set_state({ _js2py_traceDeltas: {} });
     expect(sent).toEqual([ask("figure"), ask("figure")]);

@@ -1,11 +1,11 @@
-// anywidget (0.9 to 0.11 at least) gives the script of a widget two seconds, which a busy browser may not have. A later
-// one is drawn all the same, but its model takes in no more messages. So each model of the bench is asked whether that
-// has happened; if so, the host's own handler takes its messages again, and Python tells the state that it has by now.
+// anywidget (at least 0.9 to 0.11) waits two seconds for a widget's script, which a busy browser may exceed. The widget
+// is drawn nevertheless, but its model rejects all further messages. This module finds such models in the bench,
+// registers the host's own message handler for them again, and asks Python for their present state.
 import type { Model } from "./traits";
 
 type Message = { content: { data: object } };
 
-/** What the host keeps behind the model that anywidget hands out. */
+/** The host's own model behind the one that anywidget passes to a widget. */
 export interface HostModel {
   readonly model_id: string;
   readonly comm?: { on_msg(listener: (message: Message) => unknown): void };
@@ -20,8 +20,8 @@ export interface HostModel {
 const known = new WeakSet<HostModel>();
 
 /**
- * Keep the widget listening that `whole` names, and all that are in it by now or later. Other hosts than Jupyter's have no
- * such manager, or models of another kind, which are left alone; fails where the host does not know the widget.
+ * Restore message handling of the widget `whole` and all its present and future children. Does nothing in hosts without
+ * Jupyter's widget manager or kind of models; rejects if the host does not know the widget.
  */
 export async function keepListening(model: Model): Promise<void> {
   const whole = await model.widget_manager?.get_model(model.get("whole"));
@@ -38,22 +38,22 @@ export async function keepListening(model: Model): Promise<void> {
 }
 
 async function revive(host: HostModel, ask: () => void): Promise<void> {
-  // The class is anywidget's; the one that it derives from is the host's, if it is one of Jupyter's.
+  // The class is anywidget's; its base class is the host's, which has this method in Jupyter hosts.
   const handler = Object.getPrototypeOf(host.constructor.prototype)?._handle_comm_msg;
   if (!handler || !host.comm) return;
   try {
-    await host._handle_comm_msg({ content: { data: {} } }); // means nothing; anywidget refuses it where it gave up
+    await host._handle_comm_msg({ content: { data: {} } }); // without effect; anywidget rejects it after its timeout
     return;
   } catch {
-    host.comm?.on_msg(handler.bind(host)); // none where it was closed meanwhile
+    host.comm?.on_msg(handler.bind(host)); // undefined if the model was closed meanwhile
   }
   ask();
   if (host.get("_widget_data") === undefined) return;
-  // A plotly figure misses messages until its script is there, and says this when it is drawn. What it has drawn once it
-  // draws anew for a new script alone; rendered again, it would obey each message twice.
+  // A plotly figure misses messages until its script has loaded; it sets this trait when it is drawn. A drawn figure is
+  // replaced only if its script changes; if it were rendered once more, it would handle each message twice.
   host.once("change:_js2py_traceDeltas", ask);
   host.on("change:_widget_data change:_widget_layout", async () => {
-    const script = `${host.get("_esm")}\n`; // the same for both events, so that the second changes nothing
+    const script = `${host.get("_esm")}\n`; // equal for both events, so that the second has no effect
     const views = await Promise.all(Object.values(host.views ?? {}));
     if (views.some(({ el }) => el.hasChildNodes())) host.set_state({ _esm: script });
   });

@@ -136,7 +136,7 @@ describe("layout", () => {
       return performance.now() - start;
     };
     time(50);
-    // Far from the real figure (about 0.1 s) on purpose: a quadratic layout would take minutes.
+    // Far above the actual time (about 0.1 s): a quadratic layout would take minutes.
     expect(time(750)).toBeLessThan(5000);
   });
 

@@ -1,4 +1,4 @@
-// Where everything stands: pure arithmetic, linear in what is visible.
+// Positions of units, edges and frames: pure arithmetic, about linear in the number of visible units and edges.
 import { assignColumns, trackColumn } from "./columns";
 import { type Frame, findFrames, frameSpace } from "./frames";
 import { Levels } from "./levels";
@@ -22,7 +22,7 @@ export interface Layout {
   width: number;
   height: number;
   unitOf: number[];
-  /** Routes by the tensor that they carry. */
+  /** Indices of the routes, by tensor. */
   byTensor: Map<number, number[]>;
   exits: Map<number, { x: number; y: number }>;
 }
@@ -59,7 +59,7 @@ export function layOut(visible: Visible): Layout {
   };
 }
 
-/** Give every tensor that finds no free column a lane right of all that stands in the rows it passes. */
+/** Give every tensor without a free column a lane to the right of everything in the rows that it passes. */
 function bypassLanes(units: Placed[], edges: readonly Edge[], tracks: number[], rows: number): Map<number, number> {
   const right = new Float64Array(rows);
   for (const unit of units) right[unit.row] = Math.max(right[unit.row], unit.x + NODE_WIDTH);
@@ -85,7 +85,7 @@ function bypassLanes(units: Placed[], edges: readonly Edge[], tracks: number[], 
   return lanes;
 }
 
-/** A unit with one tensor lets it out in its middle; a block with several spreads them. */
+/** Return the exit port of every tensor: the middle of its unit, or spread if several tensors leave that unit. */
 function exitPoints(units: Placed[], edges: readonly Edge[]): Map<number, { x: number; y: number }> {
   const byUnit = new Map<number, number[]>();
   for (const edge of edges) {
@@ -119,7 +119,7 @@ function rawRoute(
   return { edge, x0, y0: 0, track: x, x1, y1: 0, upper: 0, lower: 0, entry: 0, isStraight: false };
 }
 
-/** Edges that arrive together get places of their own on the target's top, on the side that they come from. */
+/** Give edges that enter the same unit separate ports on its top, on the side that they come from. */
 function spreadEntries(routes: Route[]): void {
   const byTarget = new Map<number, Route[]>();
   for (const route of routes) byTarget.set(route.edge.to, [...(byTarget.get(route.edge.to) ?? []), route]);
@@ -149,7 +149,7 @@ function groupByTensor(routes: Route[]): Map<number, number[]> {
   return byTensor;
 }
 
-/** Give sideways parts heights of their own in the gaps between rows, then stack the rows. */
+/** Give horizontal segments their levels in the gaps between rows, then stack the rows; return the total height. */
 function setHeights(units: Placed[], routes: Route[], byTensor: Map<number, number[]>, rows: number): number {
   const exitLevels = Array.from({ length: rows + 1 }, () => new Levels());
   const entryLevels = Array.from({ length: rows + 1 }, () => new Levels());
@@ -158,7 +158,7 @@ function setHeights(units: Placed[], routes: Route[], byTensor: Map<number, numb
     const gap = units[group[0].edge.from].row + 1;
     const xs = group.flatMap((route) => [route.x0, route.track]);
     if (group.every((route) => route.isStraight)) continue;
-    // Two heights: one reader may take the quantized value and another the float one.
+    // Two levels: one reader may take the quantized value and another the float one.
     const upper = exitLevels[gap].take(Math.min(...xs) - PORT_GAP, Math.max(...xs) + PORT_GAP);
     const lower =
       group.length > 1 ? exitLevels[gap].take(Math.min(...xs) - PORT_GAP, Math.max(...xs) + PORT_GAP) : upper;

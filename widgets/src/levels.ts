@@ -1,4 +1,4 @@
-/** Heights for sideways parts of edges within one gap: parts that overlap get different ones. */
+/** Levels for the horizontal segments of edges in one gap between rows; overlapping segments get different ones. */
 export class Levels {
   private readonly levels: [number, number][][] = [];
 
@@ -6,7 +6,7 @@ export class Levels {
     return this.levels.length;
   }
 
-  /** Return the first level on which nothing overlaps [from, to], and take it. */
+  /** Add the segment [from, to] to the first level where it overlaps nothing, and return that level. */
   take(from: number, to: number): number {
     for (let level = 0; level < this.levels.length; level++) {
       if (this.levels[level].every(([start, end]) => to < start || from > end)) {

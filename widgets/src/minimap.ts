@@ -1,4 +1,4 @@
-// The strip at the side: the whole graph in little, coloured by state, with search hits and the part in view.
+// The minimap: the whole graph, coloured like the cards, with differences, search hits, selection and the part in view.
 
 import { paintOf } from "./colors";
 import { html } from "./dom";
@@ -55,7 +55,7 @@ export class Minimap {
     this.picture = null;
   }
 
-  /** Forget the drawn picture: colours or states changed. */
+  /** Discard the cached picture, after colours or states have changed. */
   refresh(): void {
     this.picture = null;
   }

@@ -1,4 +1,4 @@
-// One unit: a card with a stripe for its colour and letter, class, name, shape and badges.
+// Draws a unit: a card with a stripe (colour and letter), class, name, shape and badges.
 import { hasBlocks } from "./blocks";
 import { sharedText, writeTexts } from "./card_texts";
 import { paintOf } from "./colors";
@@ -11,17 +11,17 @@ export const STRIPE = 20;
 const BADGE = 18;
 const BADGE_GAP = 3;
 const MAX_INPUT_BADGES = 4;
-/** Lines across the stripe. */
+/** Path of the lines across the stripe. */
 const HATCH = [11, 17, 23].map((y) => `M2 ${y}L${STRIPE - 2} ${y - 10}`).join("");
 
 export interface Badge {
   site: Site;
-  /** Which input; null: all of them. */
+  /** The index of the input; null for all. */
   index: number | null;
   text: string;
 }
 
-/** Which badges a unit has: one per input of a merging node, else one for all inputs; weights; output. */
+/** Return a unit's badges: inputs (one each for 2 to `MAX_INPUT_BADGES`, else one for all), weights, output. */
 export function badgesOf(store: Store, unit: Pick<Placed, "nodes" | "block">): Badge[] {
   if (!store.hasBadges) return [];
   const inputs = unit.block === null ? store.graph.payload.inputs[unit.nodes[0]].length : 1;
@@ -36,7 +36,7 @@ export function badgesOf(store: Store, unit: Pick<Placed, "nodes" | "block">): B
   ];
 }
 
-/** The bits behind a badge's letter: said only where they are not 8, or with a "b" where weights are in blocks. */
+/** Return the text after a badge's letter: bits other than 8, `8b` or `4b` for weights in blocks, "…" for several. */
 function widthOf(store: Store, unit: Pick<Placed, "nodes" | "block">, site: Site): string {
   const nodes = store.speaksFor(unit, site);
   const bits = store.bits(nodes, site);
@@ -116,7 +116,7 @@ export function drawUnit(store: Store, unit: Placed, id: string): SVGGElement {
   return group;
 }
 
-/** Put the badges in their place, at the right end of the card. */
+/** Draw the badges at the right end of the card; `data-left` keeps their left edge for the texts. */
 function placeBadges(unitGroup: SVGGElement, badges: Badge[]): void {
   const group = unitGroup.querySelector(".qdqw-badges")!;
   const texts = badges.map((badge) => badge.text).join(" ");
@@ -150,7 +150,7 @@ function placeBadges(unitGroup: SVGGElement, badges: Badge[]): void {
   });
 }
 
-/** Bring colour, badges and the spoken label up to date; positions stay. */
+/** Update colour, badges, texts and the ARIA label of a drawn unit. */
 export function updateUnit(store: Store, unit: Placed, group: SVGGElement): void {
   const paint = paintOf(store, unit.nodes);
   const stripe = group.querySelector(".qdqw-stripe")!;
@@ -177,7 +177,7 @@ export function updateUnit(store: Store, unit: Placed, group: SVGGElement): void
 
 const SPOKEN = { all: "quantized", some: "partly quantized", none: "float", impossible: "" } as const;
 
-/** Whether inputs and weights are told of: kernels are neither. */
+/** Return whether the ARIA label names the sites: kernels of a runtime have none. */
 function showsSites({ side }: Store): boolean {
   return side === null || side.look.badges;
 }

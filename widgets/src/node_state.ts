@@ -1,10 +1,10 @@
 // The state of one node, read from its text: `<inputs>:<weights>:<output>[:<widths>]`.
 
-/** What views are told of. */
+/** What has changed, for the listeners of a store. */
 export interface Change {
-  /** Nodes whose badges or colours changed; null: all. */
+  /** Nodes whose badges or colours have changed; null for all. */
   nodes: Set<number> | null;
-  /** Whether pairs on tensors changed. */
+  /** Whether pairs on tensors have changed. */
   tensors: boolean;
 }
 
@@ -12,11 +12,11 @@ export interface NodeState {
   inputs: string;
   weights: number;
   output: boolean;
-  /** Bits by site (`i0`, `w`, `o`) where they are not 8; the length of the weights' blocks (`b`) where there are any. */
+  /** Bits by site (`i0`, `w`, `o`) if not 8; the block size of the weights (`b`) if they are quantized in blocks. */
   widths: Record<string, number>;
 }
 
-/** No width but 8 bits. */
+/** The widths of a node with 8 bits everywhere; one object, so that `Store.bits` can compare by identity. */
 export const USUAL: Record<string, number> = {};
 
 function parseWidths(text: string | undefined): Record<string, number> {
@@ -29,7 +29,7 @@ function parseWidths(text: string | undefined): Record<string, number> {
   );
 }
 
-/** Whether a node's only input is quantized. */
+/** Return whether a node has exactly one input and it is quantized. */
 export function hasOneInput(state: string): boolean {
   return /^[12]:/.test(state);
 }

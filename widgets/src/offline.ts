@@ -1,10 +1,10 @@
-// The graph in a page of its own, without Python: what `graph_page.py` writes into a file.
+// The graph in a standalone page without Python, which `graph_page.py` writes.
 import { html, plain } from "./dom";
 import { storesOf } from "./stores";
 import type { Model, Traits } from "./traits";
 import { View } from "./view";
 
-/** What the plan says about a layer: what is concerned, its grid or "float", and why. */
+/** A row about a layer in the plan: the site, its grid or "float", and the reason. */
 export type Detail = [what: string, grid: string, reason: string];
 
 export interface PageData {
@@ -12,7 +12,7 @@ export interface PageData {
   details: Record<string, Detail[]>;
 }
 
-/** A model whose values only the page itself changes. */
+/** A model without Python: only the page changes its values. */
 class OfflineModel implements Model {
   private readonly listeners = new Map<string, Set<() => void>>();
 
@@ -41,7 +41,7 @@ class OfflineModel implements Model {
   }
 }
 
-/** Draw the graph into `host`, and below it what the plan says about the selected layers into `notes`. */
+/** Draw the graph into `host`, and the plan's details of the selected layers into `notes`. */
 export function showPage(data: PageData, host: HTMLElement, notes: HTMLElement): void {
   const model = new OfflineModel(data.traits);
   const view = new View(model, storesOf(model, true));

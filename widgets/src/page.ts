@@ -1,4 +1,4 @@
-// A view in a page without a layout engine, for the tests.
+// A view in a DOM without a layout engine, for the tests.
 import { afterEach, beforeEach, vi } from "vitest";
 import { FakeModel, type Line } from "./fixtures";
 import widget from "./index";
@@ -7,7 +7,7 @@ export function show(lines: Line[], changes = {}) {
   const model = new FakeModel(lines, changes);
   const { initialize, render } = widget();
   initialize({ model });
-  const first = model.sent.splice(0); // a page asks at its start whether it missed changes
+  const first = model.sent.splice(0); // the resync request of a new page
   const host = document.createElement("div");
   document.body.append(host);
   const end = render({ model, el: host });
@@ -25,7 +25,7 @@ export function show(lines: Line[], changes = {}) {
   return { model, first, host, end, render, find, all, key, click, unit, picture };
 }
 
-/** Without a layout engine nothing has a size, and the view waits for one. */
+/** Give all elements a size: the view is not drawn before it has one, and this DOM has no layout engine. */
 export function withSizes(): void {
   beforeEach(() => {
     vi.spyOn(HTMLElement.prototype, "clientWidth", "get").mockReturnValue(800);

@@ -1,4 +1,4 @@
-// One drawing of the layout, with its tip; beside it there may be another one of the same layout.
+// One drawing of the layout with its tooltip; a comparison has two drawings of the same layout.
 import { BlockLabels } from "./block_labels";
 import { html, svg } from "./dom";
 import { type Box, Scene } from "./draw";
@@ -8,7 +8,7 @@ import { Tooltip } from "./tooltip";
 import type { Viewport } from "./viewport";
 
 const SMALL = 0.5;
-const TINY = 0.25; // there the colour of a card's stripe fills it: nothing else of it could be seen
+const TINY = 0.25; // below it, a card shows only its colour: the stripe fills it
 let counter = 0;
 
 export class Picture {
@@ -59,7 +59,7 @@ export class Picture {
     this.labels.setLayout(this.store.graph, layout);
   }
 
-  /** Draw the rectangle that is being dragged, in pixels of the picture. */
+  /** Show the selection rectangle, in screen pixels relative to the picture; null hides it. */
   showRegion(box: Box | null): void {
     this.region.setAttribute("visibility", box === null ? "hidden" : "visible");
     if (box === null) return;
@@ -68,7 +68,7 @@ export class Picture {
       this.region.setAttribute(name, String(value));
   }
 
-  /** Say what is drawn, where there is more than one drawing. */
+  /** Show title and note of the side above its drawing, in a comparison. */
   readHead(): void {
     const { side } = this.store;
     if (side === null) return;

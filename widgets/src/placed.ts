@@ -1,4 +1,4 @@
-// What has a place in the drawing: cards and the ways between them.
+// Units and edges with their positions in the layout.
 import type { Edge, Unit } from "./units";
 
 export const NODE_WIDTH = 320;
@@ -13,13 +13,13 @@ export interface Placed extends Unit {
 
 export interface Route {
   edge: Edge;
-  /** Where it leaves, which x it runs down on, where it arrives. */
+  /** The exit port (x0, y0), the x of the vertical segment, and the entry port (x1, y1). */
   x0: number;
   y0: number;
   track: number;
   x1: number;
   y1: number;
-  /** Heights of its sideways parts: below the source (one for each of two exits), above the target. */
+  /** The y of the horizontal segments: below the source (one for each of two exits), and above the target. */
   upper: number;
   lower: number;
   entry: number;

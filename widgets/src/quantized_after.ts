@@ -1,9 +1,9 @@
-// Where the output of a layer is quantized, if not right behind it; `quantized_after.py` says the same in the inspector.
+// The layer after which an output is quantized, if not its own; `quantized_after.py` finds it for the inspector.
 import type { Store } from "./store";
 
 /**
- * Return the layer behind which the pair of an output stands: normalizations and activations between them are fused or
- * folded, so that the layer in front runs in integers with a float output. Null where nothing on the way is quantized.
+ * Return the first layer with a pair on its output on the single path behind a node, or null. Normalizations and
+ * activations on this path are folded or fused, so that the node runs in integers although its own output has no pair.
  */
 export function quantizedAfter(store: Store, node: number): number | null {
   const { graph } = store;

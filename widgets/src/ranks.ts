@@ -1,4 +1,4 @@
-// Layout, first half: a row for every unit (longest path), and chains of units that stand below each other.
+// Layout, first part: a row for every unit (longest path from a source), and chains of units in consecutive rows.
 
 import { topologicalOrder } from "./regions";
 import type { Edge } from "./units";
@@ -6,7 +6,7 @@ import type { Edge } from "./units";
 export interface Ranks {
   row: number[];
   rows: number;
-  /** Units in computing order. */
+  /** Units in topological order. */
   order: number[];
   successors: number[][];
   predecessors: number[][];
@@ -23,7 +23,7 @@ export function assignRows(count: number, edges: readonly Edge[]): Ranks {
   const order = topologicalOrder(successors);
   const row = new Array(count).fill(0);
   for (const unit of order) for (const to of successors[unit]) row[to] = Math.max(row[to], row[unit] + 1);
-  // What nothing feeds (further inputs, constants) stands right above its first reader.
+  // A unit without predecessors (a further input, a constant) is in the row above its first reader.
   for (const unit of order) {
     if (predecessors[unit].length === 0 && successors[unit].length > 0) {
       row[unit] = Math.min(...successors[unit].map((to) => row[to])) - 1;
@@ -32,7 +32,7 @@ export function assignRows(count: number, edges: readonly Edge[]): Ranks {
   return { row, rows: count === 0 ? 0 : Math.max(...row) + 1, order, successors, predecessors };
 }
 
-/** Return chains: each unit but the first stands directly below the one that feeds it. Longest paths stay together. */
+/** Return chains of units, each in the row below its predecessor in the chain; the longest paths stay whole. */
 export function findChains(ranks: Ranks): number[][] {
   const { row, order, successors, predecessors } = ranks;
   const below = new Array(row.length).fill(1);

@@ -1,10 +1,10 @@
-// What is selected by a rectangle, or by one more click.
+// Selection by a rectangle and by Ctrl+click.
 import type { Box } from "./draw";
 import type { Layout } from "./layout";
 import { NODE_HEIGHT, NODE_WIDTH, type Placed } from "./placed";
 import type { Viewport } from "./viewport";
 
-/** Return the units that a rectangle touches, which is in pixels of the picture. */
+/** Return the units that intersect a rectangle in screen pixels, relative to the picture. */
 export function touchedUnits(layout: Layout, { x, y, scale }: Viewport, box: Box): Placed[] {
   const { left, top, right, bottom } = box;
   return layout.units.filter(
@@ -16,7 +16,7 @@ export function touchedUnits(layout: Layout, { x, y, scale }: Viewport, box: Box
   );
 }
 
-/** Return a selection without some nodes where it has all of them, else with them. */
+/** Remove nodes from a selection if it contains all of them, else add them. */
 export function toggled(selected: ReadonlySet<number>, nodes: readonly number[]): number[] {
   const own = new Set(nodes);
   const others = [...selected].filter((node) => !own.has(node));

@@ -1,7 +1,7 @@
-// Graph algorithms for blocks, on successor lists by position.
+// Graph algorithms for blocks; most work on successor lists by position.
 import type { Graph } from "./graph";
 
-/** Return a computing order of the positions; shorter than the graph when there is a cycle. */
+/** Return the positions in topological order; those on or behind a cycle are missing. */
 export function topologicalOrder(successors: readonly number[][]): number[] {
   const waiting = new Array(successors.length).fill(0);
   for (const targets of successors) for (const target of targets) waiting[target]++;
@@ -14,8 +14,8 @@ export function topologicalOrder(successors: readonly number[][]): number[] {
 }
 
 /**
- * Return the regions between two neighbouring cut points, each with the cut point at its end.
- * A cut point is a position that every path passes: when it is computed, nothing else is still awaited.
+ * Return the regions of two or more positions between neighbouring cut points, each with its last cut point.
+ * A cut point is a position that no edge skips in topological order, so that all paths lead through it.
  */
 export function cutRegions(successors: readonly number[][]): number[][] {
   const order = topologicalOrder(successors);
@@ -37,7 +37,7 @@ export function cutRegions(successors: readonly number[][]): number[][] {
   return regions;
 }
 
-/** Return whether nodes hang together, looking at the edges among them only. */
+/** Return whether nodes are connected by edges among themselves. */
 export function isConnected(graph: Graph, nodes: readonly number[]): boolean {
   const inside = new Set(nodes);
   const seen = new Set([nodes[0]]);
@@ -53,7 +53,7 @@ export function isConnected(graph: Graph, nodes: readonly number[]): boolean {
   return seen.size === inside.size;
 }
 
-/** Return nodes together with everything on a way from one of them to another, in computing order. */
+/** Return nodes and all nodes on paths from one of them to another, in computing order. */
 export function nodesBetween(graph: Graph, nodes: readonly number[]): number[] {
   const first = Math.min(...nodes);
   const last = Math.max(...nodes);

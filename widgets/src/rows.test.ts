@@ -9,7 +9,7 @@ import { Store } from "./store";
 
 withSizes();
 
-/** A chain of layers whose names make no block. */
+/** A chain of layers whose names form no block. */
 const CHAIN: Line[] = Array.from({ length: 30 }, (_, k) => [
   `${String.fromCharCode(97 + (k % 26))}${k}`,
   "ReLU",
@@ -26,7 +26,7 @@ const point = (x: number, y: number, more: PointerEventInit = {}) => ({
 
 describe("rows", () => {
   it("fourteen layers stand in a graph 560 pixels high", () => {
-    // What is left of 560 pixels by the border, the tool bar and one line below.
+    // 560 pixels without the border, the toolbar and one footer line.
     vi.spyOn(HTMLElement.prototype, "clientHeight", "get").mockReturnValue(560 - 2 - 39 - 35);
     const { all, picture } = show(CHAIN);
     const [, y, scale] = /translate\(\S+ (\S+)\) scale\((\S+)\)/

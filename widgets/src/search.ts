@@ -1,6 +1,7 @@
-// Search: words that must all fit. A word is part of a name or class, or with `*` and `?` the whole of one; `name:` and
-// `class:` before it say of which; `int8`, `float`, `mixed` by precision; `shared` weights; `w=4`, `i=float` by bits;
-// `not` before a word turns it round. `find_layers` of `layer_query.py` speaks the same; `queries.json` tests both.
+// Search: all words of a query must match. A word matches a part of a name or class, with `*` or `?` the whole of it;
+// `name:` or `class:` restricts it. `int8`, `float`, `mixed`: precision; `shared`: shared weights; `w=4`, `i=float`:
+// bits; `differs`: in a comparison; `not` or `-` before a word negates it. `find_layers` of `layer_query.py` has the
+// same syntax except for `differs`; `queries.json` tests both.
 import { paintOf } from "./colors";
 import type { Store } from "./store";
 import type { Site } from "./traits";
@@ -15,7 +16,7 @@ const PRECISIONS = new Map([
 
 const LETTERS: Record<string, Site> = { i: "input", w: "weight", o: "output" };
 
-/** Return the nodes that a query finds, in computing order; none for an empty query. */
+/** Return the nodes that match a query, in computing order; none for an empty query. */
 export function search(store: Store, query: string): number[] {
   const terms = parse(query);
   if (terms.length === 0) return [];
@@ -48,12 +49,12 @@ function fits(store: Store, node: number, word: string, negated: boolean): boole
   if (word === "shared" && store.graph.sharing(node).length > 1) return !negated;
   const precision = PRECISIONS.get(word);
   if (precision === undefined) return matches(store, node, word) !== negated;
-  // A layer without a verdict (an input, an activation that the runtime folds) is neither int8 nor "not int8".
+  // A layer without a precision (an input, an activation that the runtime folds) is neither int8 nor "not int8".
   const own = precisionOf(store, node);
   return own !== null && (own === precision) !== negated;
 }
 
-/** Whether a site that can be quantized has some bits; of several inputs one is enough. */
+/** Return whether a quantizable site has the wanted bits (of several inputs, any). */
 function hasBits(store: Store, node: number, site: Site, wanted: string): boolean {
   const inputs = site === "input" ? store.graph.realInputs(node) : [0];
   if (store.graph.refusal(node, site)) return false;
@@ -71,7 +72,7 @@ function matches(store: Store, node: number, word: string): boolean {
   return fitsText(name, word) || fitsText(className, word);
 }
 
-/** Part of a text, or all of it where the word has `*` or `?`. */
+/** Return whether a word is a part of a text or, with `*` or `?`, a pattern of the whole text. */
 function fitsText(text: string, word: string): boolean {
   if (!/[*?]/.test(word)) return text.includes(word);
   const pattern = word
@@ -81,7 +82,7 @@ function fitsText(text: string, word: string): boolean {
   return new RegExp(`^${pattern}$`, "su").test(text);
 }
 
-/** By the target's verdict where it is shown, else by the plan. */
+/** Return the status on the target if it is displayed, else the precision by the plan; null for none. */
 function precisionOf(store: Store, node: number): string | null {
   if (store.colors.mode !== "precision") return store.precision([node]);
   const { kind } = paintOf(store, [node]);

@@ -14,7 +14,7 @@ describe("selecting", () => {
       field.dispatchEvent(new KeyboardEvent("keydown", { key: name, bubbles: true, cancelable: true }));
     field.value = "left";
     field.dispatchEvent(new Event("input"));
-    expect(model.get("selection")).toEqual(["sum"]); // typing only shows the way
+    expect(model.get("selection")).toEqual(["sum"]); // typing shows a match without selecting it
     type("Escape");
     expect(model.get("selection")).toEqual(["left_1"]);
     key("n");

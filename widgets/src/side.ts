@@ -1,4 +1,4 @@
-// One side of a comparison: what its cards say, what only this side has, and a model that shows it to a store.
+// One side of a comparison: its look and differences, and the model through which a store reads it.
 import type { Model, SideData, SideLook, Traits } from "./traits";
 
 export type Which = "left" | "right";
@@ -10,12 +10,13 @@ export interface Side {
   faded: ReadonlySet<number>;
   /** Nodes that differ between the sides. */
   differs: ReadonlySet<number>;
-  /** Tensors whose pair only this side has, or only the other one. */
+  /** Tensors with a pair on this side only. */
   only: ReadonlySet<number>;
+  /** Tensors with a pair on the other side only. */
   missing: ReadonlySet<number>;
 }
 
-/** A side as the model of a graph that is only looked at. */
+/** Presents one side of a comparison as the model of a read-only graph. */
 export class SideModel implements Model {
   constructor(
     private readonly root: Model,
@@ -66,7 +67,7 @@ export class SideModel implements Model {
     return this.root.get(this.which)!;
   }
 
-  /** The difference is about both sides and comes last; Python's messages are for one of them. */
+  /** Map events: Python sets the difference after both sides, and the left side alone passes its messages on. */
   private namesOf(event: string): string[] {
     if (event === "change:plan_state") return ["change:difference"];
     if (event === "change:colors") return [];

@@ -1,11 +1,11 @@
-// Which nodes of a closed block its badges speak for.
+// The nodes that the badges of a closed block represent.
 import type { Graph } from "./graph";
 import type { Site } from "./traits";
 
 /**
- * A closed block answers for what is worth quantizing in it: inputs of layers with weights and those that an earlier
- * plan quantized (`wasOn`), never of each normalization and activation between them, nor of merging layers, whose inputs
- * are chosen one by one; its outputs are the tensors that leave it.
+ * Return the nodes of a closed block that one of its badges represents. Weights: all nodes. Output: those that are read
+ * outside the block or by no node. Input: those with quantizable weights, and those whose only input any plan so far
+ * quantized (`wasOn`); all if there are none. Merging layers are left out: their inputs are chosen one by one.
  */
 export function speaksFor(
   graph: Graph,

@@ -1,4 +1,4 @@
-// The pictures with their minimap: what is laid out, what of it is in view, where the focus is.
+// The pictures and the minimap, with the state that they share: layout, viewport, selection and focus.
 import { html } from "./dom";
 import { Minimap } from "./minimap";
 import { Picture } from "./picture";
@@ -13,14 +13,14 @@ export class Stage {
   readonly minimap: Minimap;
   readonly pictures: readonly Picture[];
   readonly element = html("div", { class: "qdqw-stage" });
-  /** The picture that has, or had last, the focus of the page. */
+  /** The picture that has, or last had, the keyboard focus. */
   active: Picture;
   selected: ReadonlySet<number> = new Set();
-  /** Whether a drag draws a rectangle. */
+  /** Whether the next drag selects by a rectangle. */
   isPicking = false;
   private readonly spoken = html("div", { class: "qdqw-sr", "aria-live": "polite" });
   private frame = 0;
-  /** The minimap is pixels: a new theme does not reach it by itself. JupyterLab marks the body, then loads the colours. */
+  /** Repaints the minimap canvas in a new theme; delayed: JupyterLab marks the body before it loads the colours. */
   private readonly themes = new MutationObserver(() => {
     for (const wait of [50, 600]) setTimeout(() => this.repaintMap(), wait);
   });
@@ -55,13 +55,13 @@ export class Stage {
     return this.state.layout.units[index];
   }
 
-  /** Draw the current part of the picture, now. */
+  /** Draw the part in view at once. */
   render(): void {
     for (const picture of this.pictures) picture.render(this.viewport, this.state.focus);
     this.minimap.draw();
   }
 
-  /** Draw it with the next frame of the page. */
+  /** Draw it in the next animation frame. */
   moved(): void {
     if (this.frame !== 0) return;
     this.frame = requestAnimationFrame(() => {
@@ -70,7 +70,7 @@ export class Stage {
     });
   }
 
-  /** Take over the size that the page gives; says whether there is one. */
+  /** Read the size of the element; return whether it has one. */
   resize(): boolean {
     const { width, height } = this.pictures[0].size;
     if (width === 0 || height === 0) return false;
@@ -81,7 +81,7 @@ export class Stage {
     return true;
   }
 
-  /** Change the layout without moving what the user looks at. */
+  /** Change the layout and keep the unit of a node at its position on the screen. */
   keepInPlace(node: number, change: () => void): void {
     const before = this.unit(this.state.layout.unitOf[node]);
     change();
@@ -93,7 +93,7 @@ export class Stage {
     this.render();
   }
 
-  /** Move the focus to a unit, and the view as far as needed. */
+  /** Move the focus to a unit, and scroll as far as needed to show it. */
   setFocus(index: number): void {
     this.state.focus = index;
     const unit = this.unit(index);
@@ -107,7 +107,7 @@ export class Stage {
     this.speakFocus();
   }
 
-  /** Show a node, wherever it hides. */
+  /** Open the blocks around a node, and move the focus to it. */
   reveal(node: number): void {
     if (this.state.uncover(node)) this.relayout();
     this.state.anchor = this.state.layout.unitOf[node];
@@ -130,7 +130,7 @@ export class Stage {
     this.minimap.draw();
   }
 
-  /** Bring badges, colours and edges up to date. */
+  /** Redraw badges, colours and edges; see `Scene.refresh`. */
   refresh(nodes: ReadonlySet<number> | null, tensors: boolean): void {
     for (const { scene } of this.pictures) scene.refresh(nodes, tensors);
     this.repaintMap();
@@ -141,7 +141,7 @@ export class Stage {
     this.minimap.draw();
   }
 
-  /** Draw everything anew: the sides of a comparison have changed. */
+  /** Lay out and draw everything again, after the sides of a comparison have changed. */
   redraw(): void {
     for (const picture of this.pictures) picture.readHead();
     this.relayout();

@@ -1,17 +1,18 @@
-// What the last step changed, or a step that is previewed would change: pairs that go and come, layers that are named.
+// The marks of the last step, or of a previewed one: removed and new pairs, and the nodes of the difference.
 import type { Difference } from "./traits";
 
 export class StepMarks {
   difference: Difference | null = null;
-  /** Whether nobody has taken this step yet. */
+  /** Whether the step is only previewed. */
   isPreview = false;
-  /** Nodes that the difference names. */
+  /** Nodes in the rows of the difference. */
   changed: ReadonlySet<number> = new Set();
-  /** Grids of the pairs that go, by tensor, and the tensors that get one. */
+  /** The grids of removed pairs, by tensor. */
   ghosts: ReadonlyMap<number, string[]> = new Map();
+  /** Tensors with a new or further pair. */
   fresh: ReadonlySet<number> = new Set();
 
-  /** Note a step while the pairs before it are still known; without a difference nothing is marked. */
+  /** Set the marks of a step before its pairs are applied; none if there is no difference (another target, say). */
   set(
     pairs: Record<string, string[]>,
     difference: Difference | null,
@@ -29,7 +30,7 @@ export class StepMarks {
     this.changed = new Set(difference?.rows.map(([node]) => node));
   }
 
-  /** Hold a list of differences and mark nothing: the sides of a comparison mark themselves. */
+  /** Set the difference without marks: in a comparison, `Side` has the marks. */
   show(difference: Difference | null): void {
     this.difference = difference;
   }

@@ -1,4 +1,4 @@
-// The state that all views of one model share: the plan, what was painted ahead of Python's answer, the colours.
+// The state that all views of one model share: the plan, the toggles that Python has not answered yet, the colours.
 import { Graph } from "./graph";
 import { type Change, hasOneInput, type NodeState, parseState, USUAL } from "./node_state";
 import { type Side, SideModel } from "./side";
@@ -15,15 +15,16 @@ type MessageListener = (message: FromPython) => void;
 export class Store {
   readonly graph: Graph;
   private readonly parsed: (NodeState | undefined)[];
+  /** Toggles by `key` that are painted before Python has answered the action `id`. */
   private readonly ahead = new Map<string, { on: boolean; id: number }>();
   private readonly listeners = new Set<Listener>();
   private readonly messageListeners = new Set<MessageListener>();
-  /** Nodes whose only input was quantized at some time. */
+  /** Nodes whose only input was quantized in any plan so far. */
   private readonly wasOn = new Set<number>();
   private nextId = 1;
   private gone = false;
   readonly step = new StepMarks();
-  /** Which side of a comparison it is; null for a graph that stands alone. */
+  /** The side of a comparison; null for a single graph. */
   side: Side | null = null;
 
   constructor(
@@ -51,12 +52,12 @@ export class Store {
     return this.model.get("editable");
   }
 
-  /** Whether badges tell what is quantized: where they can be clicked, and in a page of its own. */
+  /** Whether cards have badges: in an editable graph, an offline page, or a side of a comparison that wants them. */
   get hasBadges(): boolean {
     return this.side === null ? this.isEditable || this.isOffline : this.side.look.badges;
   }
 
-  /** Whether no kernel stands behind the page any more: then nothing is painted that nobody will answer. */
+  /** Whether the kernel is disconnected; toggles are then neither sent nor painted, as no answer would come. */
   get isGone(): boolean {
     return this.gone;
   }
@@ -77,7 +78,7 @@ export class Store {
     };
   }
 
-  /** Whether one input, the weights or the output of a node is quantized, as painted. */
+  /** Return whether one input, the weights or the output of a node is quantized, unanswered toggles included. */
   isOn(node: number, site: Site, index = 0): boolean {
     const painted = this.ahead.get(key(node, site, index));
     if (painted !== undefined) return painted.on;
@@ -87,7 +88,7 @@ export class Store {
     return (state.inputs[index] ?? "0") !== "0";
   }
 
-  /** How much of a site is quantized over some nodes; nodes where it is impossible do not count. */
+  /** Return how much of a site is quantized in some nodes; those where it cannot be quantized do not count. */
   coverage(nodes: readonly number[], site: Site, index: number | null = null): Coverage {
     let on = 0;
     let all = 0;
@@ -102,21 +103,21 @@ export class Store {
     return on === 0 ? "none" : on === all ? "all" : "some";
   }
 
-  /** The inputs that a badge is about, those of them that can be quantized; `[0]` for weights and output. */
+  /** Return the quantizable ones of the given inputs (`index` null: all inputs); `[0]` for weights and output. */
   private indices(node: number, site: Site, index: number | null): number[] {
     if (site !== "input") return [0];
     if (index === null) return this.graph.realInputs(node);
     return this.graph.refusal(node, site, index) ? [] : [index];
   }
 
-  /** The nodes that a unit's badge stands for; see `speaksFor`. */
+  /** Return the nodes that a unit's badge represents; see `speaks_for.ts`. */
   speaksFor(unit: { nodes: readonly number[]; block: unknown }, site: Site): readonly number[] {
     return unit.block === null ? unit.nodes : speaksFor(this.graph, this.wasOn, unit.nodes, site);
   }
 
   /**
-   * What the plan alone says of some nodes. Layers with weights decide where there are any; the others count where the
-   * plan quantizes them: a normalization or activation between two convolutions is the runtime's to fold, not float.
+   * Return the precision of some nodes by the plan alone. If any of them have quantizable weights, only those count;
+   * other nodes count only if they are quantized: an activation that the runtime folds is not a float layer.
    */
   precision(nodes: readonly number[]): Precision | null {
     const withWeights = nodes.filter((node) => !this.graph.refusal(node, "weight"));
@@ -135,9 +136,9 @@ export class Store {
     return sites.every((c) => c === "all") ? "int8" : "partial";
   }
 
-  /** Bits of a site over some nodes; 8 where nothing is quantized, null where they differ. */
+  /** Return the bits of a site in some nodes: 8 if nothing is quantized, null if they differ. */
   bits(nodes: readonly number[], site: Site, index: number | null = null): number | null {
-    if (nodes.every((node) => this.state(node).widths === USUAL)) return 8; // nearly always, and asked for every badge
+    if (nodes.every((node) => this.state(node).widths === USUAL)) return 8; // the usual case; called for every badge
     const found = new Set<number>();
     for (const node of nodes) {
       const { widths } = this.state(node);
@@ -154,7 +155,7 @@ export class Store {
     return this.plan.states.some((state) => /[iwo]\d*=/.test(state));
   }
 
-  /** Whether any input of a node is quantized. */
+  /** Return whether any input of a node is quantized. */
   hasInput(node: number): boolean {
     return this.graph.payload.inputs[node].some((_, index) => this.isOn(node, "input", index));
   }
@@ -167,12 +168,12 @@ export class Store {
     return this.plan.pairs[tensor] ?? [];
   }
 
-  /** Scale, zero point and range of a tensor's pairs; none before calibration, nor beside another plan. */
+  /** Return scale, zero point and range of a tensor's pairs; empty before calibration and in a comparison. */
   ranges(tensor: number): string[] {
     return this.side === null ? (this.model.get("ranges")?.[tensor] ?? []) : [];
   }
 
-  /** Ask for a toggle: painted at once, one message sent. Without a wish, all on unless all are. */
+  /** Toggle a site: paint at once, send one message. Default: on unless all are. Null if nothing can change. */
   toggle(nodes: readonly number[], site: Site, index: number | null, wish?: boolean): Action | null {
     const able = nodes.filter(
       (n) => !this.graph.refusal(n, site, index) && (index === null || index < this.graph.payload.inputs[n].length),
@@ -203,7 +204,7 @@ export class Store {
     for (const listener of this.messageListeners) listener(message);
   }
 
-  /** Change the state in place: the model then holds what a saved notebook should show. */
+  /** Apply a plan message to the model's state in place, so that a saved notebook contains it; resync after a gap. */
   private apply(changes: PlanChanges): void {
     const plan = this.plan;
     if (changes.revision <= plan.revision) return;
@@ -232,19 +233,19 @@ export class Store {
     this.notify({ nodes, tensors: true });
   }
 
-  /** Mark what a step changes; returns the nodes whose marks changed. */
+  /** Set the marks of a step; return the nodes that were or are marked. */
   private mark(pairs: Record<string, string[]>, difference: Difference | null, isPreview = false): Set<number> {
     const before = this.step.changed;
     this.step.set(pairs, difference, (tensor) => this.pairs(tensor), isPreview);
     return new Set([...before, ...this.step.changed]);
   }
 
-  /** Show the plan alone again. */
+  /** Remove the marks and the difference of the last step or preview. */
   dismissDifference(): void {
     if (this.step.difference !== null) this.notify({ nodes: this.mark({}, null), tensors: true });
   }
 
-  /** Python has answered: what was painted ahead of that answer is over, whether it came true or not. */
+  /** Drop the painted toggles up to an action that Python has answered (null: all): the plan now has the result. */
   private settle(id: number | null): void {
     const nodes = new Set<number>();
     for (const [text, painted] of this.ahead) {

@@ -1,13 +1,13 @@
-// What the commands need of the view around the pictures.
+// What the commands need from the view that contains the pictures.
 export interface Surroundings {
   selectionChanged(): void;
   focusSearch(): void;
   setCount(text: string): void;
   toggleHelp(): void;
-  /** Go to another difference of the list. */
+  /** Go to the next or previous difference of the list. */
   stepDifference(direction: 1 | -1): void;
-  /** Close help or an error; says whether one was open. */
+  /** End picking and close help, or else an error; return whether there was anything to end or close. */
   closePanel(): boolean;
-  /** Let the next drag draw a rectangle, or move the graph again. */
+  /** Switch the picking mode, in which the next drag selects by a rectangle. */
   pick(on: boolean): void;
 }

@@ -1,4 +1,4 @@
-// The picture as a file: everything visible at its place, with the colours of the page's theme written in.
+// SVG export: the whole graph with its open and closed blocks as shown, in the colours of the page's theme.
 
 import { svg } from "./dom";
 import { Scene } from "./draw";
@@ -30,7 +30,7 @@ export function exportSvg(store: Store, layout: Layout, host: Element): string {
   return new XMLSerializer().serializeToString(root);
 }
 
-/** The style sheet with every variable replaced by its value: a file knows no theme. */
+/** Return the style sheet with every variable replaced by its value: a file has no theme. */
 function resolved(host: Element): string {
   return PICTURE_CSS.replace(/var\((--q-[a-z]+)\)/g, (_, name: string) => token(host, name));
 }

@@ -1,5 +1,5 @@
-// The look. Everything neutral comes from JupyterLab's theme variables, with fallbacks; the few colours that mean
-// something are Okabe and Ito's, darkened where white letters stand on them, and always come with a letter.
+// Style sheets. Neutral colours are JupyterLab's theme variables with fallbacks. Colours with a meaning are from the
+// Okabe-Ito palette, darkened where white letters are drawn on them; a letter always repeats the meaning.
 
 import { STRIPE } from "./node_draw";
 import { NODE_WIDTH } from "./placed";
@@ -24,7 +24,7 @@ export const TOKENS: Record<string, string> = {
   "--q-differs": "color-mix(in srgb, #e69f00 16%, var(--q-card))",
 };
 
-/** What belongs to the picture itself, so that an exported file looks the same. */
+/** Styles of the picture, which an exported SVG file contains too. */
 export const PICTURE_CSS = `
 .qdqw-svg text { font-family: var(--q-font); fill: var(--q-text); dominant-baseline: central; }
 .qdqw-floats { opacity: .6; }
@@ -97,7 +97,7 @@ export const PICTURE_CSS = `
 .qdqw-chevron { fill: none; stroke: var(--q-muted); stroke-width: 1.6; stroke-linecap: round; stroke-linejoin: round; }
 `;
 
-/** What only the page needs: the tool bar, the tip, states of the pointer. */
+/** Styles of the page only: toolbar, footer, panels, tooltip, focus, hover, levels of detail. */
 export const PAGE_CSS = `
 .qdqw-root { position: relative; display: flex; flex-direction: column; box-sizing: border-box; min-width: 320px; min-height: 160px; overflow: hidden; resize: vertical; container-type: inline-size;
   border: 1px solid var(--q-line); border-radius: 4px; background: var(--q-bg); color: var(--q-text); font: 12px/1.4 var(--q-font); }

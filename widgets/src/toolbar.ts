@@ -1,4 +1,4 @@
-// The bar above the graph: search, blocks, scale, undo and redo, save, help.
+// The toolbar: search, selection by a rectangle, blocks, scale, undo and redo or steps between differences, save, help.
 import { html } from "./dom";
 import { type IconName, icon } from "./icons";
 
@@ -7,7 +7,7 @@ export interface ToolbarActions {
   step(direction: 1 | -1): void;
   leaveSearch(): void;
   selectAll(): void;
-  /** Let the next drag draw a rectangle. */
+  /** Switch the picking mode, in which the next drag selects by a rectangle. */
   pick(): void;
   collapseAll(): void;
   expandAll(): void;
@@ -17,9 +17,9 @@ export interface ToolbarActions {
   redo(): void;
   save(): void;
   help(): void;
-  /** Go to another difference between two sides. */
+  /** Go to the next or previous difference between two sides. */
   difference(direction: 1 | -1): void;
-  /** Show one graph again. */
+  /** Leave the comparison for the single graph. */
   leave(): void;
 }
 
@@ -31,7 +31,7 @@ export function button(
 ): HTMLButtonElement {
   const element = html(
     "button",
-    // JupyterLab's single-key shortcuts look at the element that has the focus, not at its parents.
+    // JupyterLab's single-key shortcuts look for the last attribute on the focused element only, not on its parents.
     {
       type: "button",
       class: framed ? "qdqw-button framed" : "qdqw-button",
@@ -115,7 +115,7 @@ export class Toolbar {
     this.pickButton.setAttribute("aria-pressed", String(on));
   }
 
-  /** Says whether the button that has the focus goes out of use: it would take no further keys. */
+  /** Return whether the focused button becomes disabled, as it receives no keys then. */
   setHistory(canUndo: boolean, canRedo: boolean): boolean {
     const active = (this.element.getRootNode() as Document | ShadowRoot).activeElement;
     const ends = (active === this.undoButton && !canUndo) || (active === this.redoButton && !canRedo);

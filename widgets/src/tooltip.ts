@@ -1,4 +1,4 @@
-// What is shown on hover: the whole name, and for every site what is quantized, by whom and why; or why it cannot be.
+// Tooltips of nodes and blocks (names, sites, reason), badges (state, or why a site cannot be quantized) and pairs.
 import { blockSize } from "./blocks";
 import { sharedText } from "./card_texts";
 import { paintOf } from "./colors";

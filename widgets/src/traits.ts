@@ -1,37 +1,37 @@
-// What Python and the page exchange; the mirror of `graph_payload.py` and `graph_view.py`.
+// Traits and messages between Python and the page; counterpart of `graph_payload.py` and `graph_view.py`.
 import type { HostModel } from "./late";
 
 export type Site = "input" | "weight" | "output";
 export const SITES: readonly Site[] = ["input", "weight", "output"];
 
-/** The part that never changes: one entry per node, tables for what repeats. */
+/** The graph, which never changes: arrays with one entry per node, and tables of repeated values. */
 export interface GraphPayload {
   version: number;
   name: string;
   names: string[];
-  /** [node, first node of the same layer] for the further calls of shared layers. */
+  /** `[node, node of the first call]` for every further call of a shared layer. */
   calls: [number, number][];
   class_of: number[];
   classes: string[];
   shape_of: number[];
   shapes: string[];
   parameters: number[];
-  /** Tensor numbers per node: number `i` is the first output of node `i`. */
+  /** Tensor numbers per node; tensor `i` is the first output of node `i`. */
   inputs: number[][];
-  /** [node, output] of the tensors behind the last node's number. */
+  /** `[node, output index]` of the other tensors; their numbers follow those of the nodes. */
   further_outputs: [number, number][];
   model_inputs: number[];
   model_outputs: number[];
   operations: number[];
   opaque: number[];
-  /** Per site and node a position in `refusals`; the empty text means that it can be quantized. */
+  /** Per site and node an index into `refusals`; an empty text means that the site can be quantized. */
   refused: Record<Site, number[]>;
   refusals: string[];
-  /** [node, input] of single inputs that hold no real numbers, such as masks, of nodes that have other inputs too. */
+  /** `[node, input index]` of inputs that are not floating-point, such as masks; not of nodes refused as a whole. */
   unreal: [number, number][];
 }
 
-/** The plan's part; `states` holds `<inputs>:<weights>:<output>[:<widths>]` per node, widths as `i0=4,w=4,o=16`. */
+/** The plan; `states` has `<inputs>:<weights>:<output>[:<widths>]` per node, widths like `i0=4,w=4,b=32`. */
 export interface PlanState {
   revision: number;
   target: string;
@@ -39,25 +39,26 @@ export interface PlanState {
   states: string[];
   why: number[];
   reasons: string[];
-  /** Grids of the pairs by tensor number. */
+  /** The grids of the pairs, by tensor number. */
   pairs: Record<string, string[]>;
 }
 
 /**
- * A node, a sign, and what happened to it: pair added, removed, altered (`+ - ~`); INT8, partly, float (`8 ½ F`); a
- * fault (`!`); a tensor that the runtime converts (`⇄`); without an operator or kernel of its own (`→`).
+ * A node, a sign and a sentence. Signs: quantizer added, removed or changed (`+ - ~`); layer now in INT8, partly in
+ * INT8 or in float (`8 ½ F`); fault of the file (`!`); tensor that the runtime converts (`⇄`); node with an operator or
+ * kernel of its own on one side only (`→`).
  */
 export type DifferenceRow = [node: number, sign: string, text: string];
 
-/** How a plan differs from the one before, in a few words and row by row. */
+/** The difference of a plan from the previous one, as a summary and as rows. */
 export interface Difference {
   summary: string;
   rows: DifferenceRow[];
-  /** How many rows were left out. */
+  /** Number of omitted rows. */
   hidden: number;
 }
 
-/** What changes with one click. */
+/** The changes from one plan to the next: states, reasons and pairs that differ, by node or tensor number. */
 export interface PlanChanges {
   revision: number;
   target: string;
@@ -86,22 +87,22 @@ export interface Colors {
   why?: number[];
   values?: (number | null)[];
   unit?: string;
-  /** Of rules: the colour of every node, and what the colours mean. */
+  /** In the mode "rules": the colour of every node, and the meanings of the colours. */
   fills?: (string | null)[];
   rules?: [color: string, text: string][];
 }
 
-/** How the cards of one side of a comparison differ from those of a plan: texts, marks and figures by node. */
+/** Texts and marks, by node number, with which a side of a comparison replaces or extends those of the cards. */
 export interface SideLook {
   badges: boolean;
   cards?: Record<string, string>;
   /** Nodes without an operator or kernel of their own. */
   faded?: number[];
-  /** Nodes that one kernel computes. */
+  /** Groups of nodes that one kernel computes together. */
   groups?: number[][];
-  /** What stands on a tensor in the place of its pairs. */
+  /** Texts of the pills, by tensor number, in place of the pairs. */
   pills?: Record<string, string>;
-  /** What stands in the place of the shapes, and parts of the longest bar. */
+  /** Texts in place of the shapes, and lengths of the bars relative to the longest one. */
   labels?: Record<string, string>;
   bars?: Record<string, number>;
 }
@@ -114,7 +115,7 @@ export interface SideData {
   look: SideLook;
 }
 
-/** How two sides differ; `only` holds the tensors whose pairs the left, and the right, has alone. */
+/** The difference of two sides; `only` has the tensors with a pair on the left side only, and on the right only. */
 export interface SideDifference extends Difference {
   differs: number[];
   only: [number[], number[]];
@@ -126,16 +127,16 @@ export interface Traits {
   colors: Colors;
   selection: string[];
   height: number;
-  /** False: the graph is only shown, without badges. */
+  /** False for a read-only graph; see also `Store.hasBadges`. */
   editable: boolean;
   can_undo: boolean;
   can_redo: boolean;
   svg_text: string;
-  /** The id of the model whose parts are kept listening; see `late.ts`. */
+  /** The id of the widget for which, with all its children, `late.ts` restores message handling. */
   whole: string;
   /** Scale, zero point and range of the pairs by tensor number, in the order of `PlanState.pairs`; once calibrated. */
   ranges?: Record<string, string[]>;
-  /** Of a comparison alone. */
+  /** Only in a comparison. */
   left?: SideData;
   right?: SideData;
   difference?: SideDifference;
@@ -158,7 +159,7 @@ export type Action =
   | { action: "undo" }
   | { action: "redo" };
 
-/** The part of anywidget's model that is used here; tests give their own. */
+/** The part of anywidget's model that is used here; tests and offline pages have their own implementations. */
 export interface Model {
   get<K extends keyof Traits>(name: K): Traits[K];
   set<K extends keyof Traits>(name: K, value: Traits[K]): void;

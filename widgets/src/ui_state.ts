@@ -1,4 +1,4 @@
-// What belongs to one view alone and is never synced: open blocks, focus, anchor of a range, search.
+// The state of one view, never synced with Python: open blocks, focus, anchor of a range selection, search.
 import { type Blocks, findBlocks } from "./collapse";
 import type { Graph } from "./graph";
 import { type Layout, layOut } from "./layout";
@@ -46,7 +46,7 @@ export class UiState {
     this.relayout();
   }
 
-  /** Open all blocks around a node; says whether any was closed. */
+  /** Open all blocks that contain a node; return whether any of them was closed. */
   uncover(node: number): boolean {
     const closed = chain(this.blocks.of[node]).filter((block) => !this.open.has(block.id));
     for (const block of closed) this.open.add(block.id);
@@ -54,7 +54,7 @@ export class UiState {
     return closed.length > 0;
   }
 
-  /** Return the unit that an arrow key leads to: along edges up and down, to neighbours of the row left and right. */
+  /** Return the nearest unit in an arrow's direction, -1 for none: up and down along edges, sideways in near rows. */
   neighbour(key: "ArrowUp" | "ArrowDown" | "ArrowLeft" | "ArrowRight"): number {
     const { units, routes } = this.layout;
     const here = units[this.focus];

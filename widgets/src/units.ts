@@ -1,4 +1,4 @@
-// What is visible: nodes, and closed blocks in the place of their nodes; and the edges between those.
+// Visible units (nodes, and closed blocks in place of their nodes) and the edges between them.
 import type { Block, Blocks } from "./collapse";
 import type { Graph } from "./graph";
 
@@ -6,9 +6,9 @@ export interface Unit {
   /** `n12` for a node, `b3` for a closed block. */
   key: string;
   block: Block | null;
-  /** The nodes that it stands for. */
+  /** The nodes that it represents. */
   nodes: number[];
-  /** The open blocks around it, outermost first. */
+  /** The open blocks that contain it, outermost first. */
   frames: Block[];
 }
 
@@ -21,7 +21,7 @@ export interface Edge {
 export interface Visible {
   units: Unit[];
   edges: Edge[];
-  /** The unit that shows a node. */
+  /** The index of the unit that shows a node. */
   unitOf: number[];
 }
 
@@ -47,14 +47,14 @@ export function visibleUnits(graph: Graph, blocks: Blocks, open: ReadonlySet<num
   return { units, edges: edgesBetween(graph, unitOf), unitOf };
 }
 
-/** Return the blocks around a node, outermost first. */
+/** Return a block and the blocks that contain it, outermost first. */
 export function chain(innermost: Block | null): Block[] {
   const around: Block[] = [];
   for (let block = innermost; block !== null; block = block.parent) around.unshift(block);
   return around;
 }
 
-/** One edge per tensor and reading unit, however many nodes inside read it. */
+/** Return one edge per tensor and reading unit, however many nodes in that unit read it. */
 function edgesBetween(graph: Graph, unitOf: readonly number[]): Edge[] {
   const edges: Edge[] = [];
   for (let tensor = 0; tensor < graph.tensorCount; tensor++) {

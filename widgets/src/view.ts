@@ -1,4 +1,4 @@
-// One view: tool bar, stage and footer put together; listens to the model and to Python's messages.
+// One view: toolbar, stage and footer; listens to the model's traits and to messages from Python.
 import { GraphCommands } from "./commands";
 import { DifferencePanel } from "./difference";
 import { html } from "./dom";
@@ -61,7 +61,7 @@ export class View implements Surroundings {
     this.selectionChanged();
   }
 
-  /** Draw for the first time, once the element stands in the page and has a size. */
+  /** Read the size and draw, at the start and after every resize; does nothing while the element has no size. */
   start(): void {
     if (this.stage.resize()) this.stage.render();
   }
@@ -72,7 +72,7 @@ export class View implements Surroundings {
     this.element.remove();
   }
 
-  // ------------------------------------------------------------------ what the commands need of the rest
+  // ------------------------------------------------------------------ called by the commands
 
   selectionChanged(): void {
     this.footer.update([...this.stage.selected]);
@@ -110,7 +110,7 @@ export class View implements Surroundings {
     this.element.classList.toggle("picking", on);
   }
 
-  // ------------------------------------------------------------------ what comes from outside
+  // ------------------------------------------------------------------ events
 
   private connect(): void {
     const { stage, model } = this;
@@ -148,7 +148,7 @@ export class View implements Surroundings {
     this.selectionChanged();
   }
 
-  /** Keys on buttons and panels, and clicks beside the panel of keys. */
+  /** Handle keys on buttons and panels, and close the help at a click outside it. */
   private listenAround(): () => void {
     const onKey = (event: KeyboardEvent) => {
       if (event.defaultPrevented || event.target instanceof HTMLInputElement) return;
@@ -174,7 +174,7 @@ export class View implements Surroundings {
   }
 
   private receive(message: FromPython): void {
-    // What was refused before is over once something has worked.
+    // A successful change closes the message of an earlier error.
     if (message.type === "plan") this.showError("");
     else if (message.type === "error") this.showError(message.text);
     else if (message.type === "fit") this.commands.fit();
@@ -185,7 +185,7 @@ export class View implements Surroundings {
     }
   }
 
-  /** Apart from the other traits: the user may have dragged the lower edge, and that stays until the height is set. */
+  /** Set the height only if its trait changes: the user may have resized the pane by its lower edge. */
   private readHeight(): void {
     this.element.style.height = `${this.model.get("height")}px`;
   }
@@ -205,7 +205,7 @@ export class View implements Surroundings {
     this.selectionChanged();
   }
 
-  // ------------------------------------------------------------------ panels and the tool bar
+  // ------------------------------------------------------------------ panels and toolbar
 
   private makeToolbar(): Toolbar {
     const { commands } = this;
@@ -244,7 +244,7 @@ export class View implements Surroundings {
     return text;
   }
 
-  /** Show a message, or with an empty text close the one that is shown; says whether one was. */
+  /** Show an error, or close the present one if the text is empty; return whether one was shown before. */
   private showError(text: string): boolean {
     const wasOpen = this.error !== null;
     this.error?.remove();

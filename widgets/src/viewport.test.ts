@@ -44,7 +44,7 @@ describe("viewport", () => {
     expect(viewport.isWhole).toBe(viewport.scale < 0.85);
     viewport.zoomBy(1.25);
     expect(viewport.isWhole).toBe(false);
-    viewport.zoomBy(0.1); // by hand it goes as far as that, too
+    viewport.zoomBy(0.1); // zooming by hand reaches the whole graph, too
     expect(viewport.box.bottom).toBeGreaterThanOrEqual(height);
   });
 

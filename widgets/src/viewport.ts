@@ -1,4 +1,4 @@
-// Which part of the picture is shown: offset and scale, kept inside sensible bounds.
+// The part of the layout in view: offset in layout units, and scale, both kept within bounds.
 
 export interface Size {
   width: number;
@@ -6,7 +6,7 @@ export interface Size {
 }
 
 const MIN_SCALE = 0.2;
-const LEAST = 0.002; // of a graph that is shown whole, however long it is
+const LEAST = 0.002; // lower bound of the scale at which the whole graph is in view
 const MAX_SCALE = 2;
 const START_SCALE = 0.85;
 export const EDGE = 12;
@@ -47,24 +47,24 @@ export class Viewport {
     this.clamp();
   }
 
-  /** The first view: all of it where that can be read, else the whole width of the top, never too small to read. */
+  /** Show the whole graph if that is readable, else its top at full width, at a scale of `START_SCALE` or more. */
   start(): void {
     const whole = this.wholeScale;
     const wide = this.size.width / (this.content.width + 2 * SIDE);
     this.show(whole >= START_SCALE ? whole : Math.min(1, Math.max(START_SCALE, wide)));
   }
 
-  /** Show all of it. */
+  /** Show the whole graph. */
   fit(): void {
     this.show(this.wholeScale);
   }
 
-  /** Whether all of it is in view, but too small to read. */
+  /** Whether the scale is that of the whole graph, and too small to read. */
   get isWhole(): boolean {
     return this.scale < START_SCALE && Math.abs(this.scale / this.wholeScale - 1) < 0.01;
   }
 
-  /** The scale at which all is in view. */
+  /** The scale at which the whole graph is in view, 1 at most. */
   private get wholeScale(): number {
     const wide = this.size.width / (this.content.width + 2 * SIDE);
     const tall = this.size.height / (this.content.height + 2 * EDGE);
@@ -78,7 +78,7 @@ export class Viewport {
     this.clamp();
   }
 
-  /** Move as little as needed to show a rectangle with some room around it; far away, put it in the middle. */
+  /** Scroll as little as needed to show a rectangle with a margin; centre it vertically if it is far away. */
   reveal(x: number, y: number, width: number, height: number): void {
     const box = this.box;
     const room = Math.min(70, (box.bottom - box.top - height) / 2 - 1);
@@ -97,7 +97,7 @@ export class Viewport {
   }
 }
 
-/** Keep an offset so that content stays in view; what is smaller than the view is centred. */
+/** Return an offset that keeps the content in view; content smaller than the view is centred. */
 function inside(offset: number, content: number, view: number, edge: number): [number] {
   if (content + 2 * edge <= view) return [(content - view) / 2];
   return [Math.min(content - view + edge, Math.max(-edge, offset))];

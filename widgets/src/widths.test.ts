@@ -7,7 +7,7 @@ function placed(node: number) {
   return { key: `n${node}`, block: null, nodes: [node], frames: [], x: 0, y: 0, row: 0, column: 0 };
 }
 
-/** A layer on the page, what gives it another state, and what its badges say. */
+/** Draw a layer; `plan` sets its state, `texts` reads its badges. */
 function drawn() {
   const { store, model } = storeOf(RESIDUAL);
   const unit = drawUnit(store, placed(3), "u");
