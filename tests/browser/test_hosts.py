@@ -90,7 +90,11 @@ def open_page(browser, tmp_path):
             ends.callback(process.terminate)
             wait_for_answer(process, port)
             page = patient_page(browser, viewport=VIEWPORT)
+            said = []  # pytest shows what is printed only where a test fails
+            page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
+            page.on("pageerror", lambda error: said.append(f"error: {error}"))
             ends.callback(page.close)
+            ends.callback(lambda: print(*said, (tmp_path / "log").read_text(encoding="utf-8"), sep="\n"))
             page.goto(f"http://127.0.0.1:{port}/")
             return page
 
@@ -110,7 +114,9 @@ def test_the_whole_bench_in_voila(open_page):
     pytest.importorskip("voila", reason="needs Voila: pip install voila")
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(BENCH + "wb")])
     text = nbformat.writes(notebook)
-    page = open_page("bench.ipynb", text, "voila", "{path}", "--no-browser", "--port={port}", "--Voila.ip=127.0.0.1")
+    # Voila drops what a cell displays if its messages take more than four seconds, as a bench may on a busy machine.
+    options = ("--no-browser", "--port={port}", "--Voila.ip=127.0.0.1", f"--VoilaExecutor.iopub_timeout={PATIENCE}")
+    page = open_page("bench.ipynb", text, "voila", "{path}", *options)
     bench = BenchPage(Shown(page), 0, SCREENSHOTS)
     bench.click("Calibrate")
     bench.root.locator(".qdq-chip", has_text="PTQ").wait_for()

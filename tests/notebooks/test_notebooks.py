@@ -66,7 +66,8 @@ def test_the_first_notebook_runs_in_a_kernel(path, tmp_path):
     notebook = nbformat.read(path, as_version=4)
     for cell in notebook.cells:
         cell.source = shortened(path, cell)
-    client = nbclient.NotebookClient(notebook, timeout=900, resources={"metadata": {"path": str(tmp_path)}})
+    limits = {"timeout": 900, "iopub_timeout": 900}  # with 4 seconds a bench may be missing on a busy machine
+    client = nbclient.NotebookClient(notebook, **limits, resources={"metadata": {"path": str(tmp_path)}})
     client.execute(env=environment)
     views = [
         data
