@@ -163,14 +163,18 @@ def corrected(text: str, correct: Callable[[keras.Model, Any], keras.Model]) -> 
     def run(q_model: QuantizedModel, data: Any) -> QuantizedModel:
         before = q_model.plan
         model = correct(strip(q_model), data)
-        fresh = plan_placement(model, quantization_mode=before.mode, target=before.target_object)
-        kept = {name: before.decisions.get(name, decision) for name, decision in fresh.decisions.items()}
-        plan = make_plan(fresh.graph, kept, before.mode, before.target_object)
-        other = quantize_model(model, plan=plan)
+        other = quantize_model(model, plan=plan_as_before(model, before))
         calibrate(other, data, **_settings(q_model), verbose=False)
         return other
 
     return Fix(text, run)
+
+
+def plan_as_before(model: keras.Model, before: PlacementPlan) -> PlacementPlan:
+    """Return a plan of a float model with the decisions of an earlier plan for the layers that both have."""
+    fresh = plan_placement(model, quantization_mode=before.mode, target=before.target_object)
+    kept = {name: before.decisions.get(name, decision) for name, decision in fresh.decisions.items()}
+    return make_plan(fresh.graph, kept, before.mode, before.target_object)
 
 
 def equalized() -> Fix:

@@ -14,6 +14,7 @@ from qdq_workbench.diagnosis.fixes import (
     eight_bits,
     equalized,
     layer_in_float,
+    plan_as_before,
     scales_per_channel,
     weights_to_zero,
 )
@@ -106,7 +107,7 @@ def outlying_weights(evidence: Evidence) -> Iterator[Finding]:
             (
                 corrected(
                     "cut outlying weights where the error falls (correction.clip_weights)",
-                    lambda model, _: clip_weights(model),
+                    lambda model, _: clip_weights(model, plan=plan_as_before(model, evidence.plan)),
                 ),
                 *more,
                 layer_in_float(placement.layer),

@@ -71,7 +71,7 @@ class OpenVINORunner(Runner):
             self._feed = dict(feed)
             self.run()
         except RuntimeError as error:  # OpenVINO raises it for everything that it does not support
-            raise VerificationError(f"OpenVINO refuses the file: {_first_line(error)}") from error
+            raise VerificationError(f"OpenVINO refuses the file: {_last_line(error)}") from error
         self._counted: dict[str, list[float]] = {}
 
     def run(self) -> None:
@@ -164,6 +164,6 @@ def _openvino() -> Any:
     return openvino
 
 
-def _first_line(error: Exception) -> str:
+def _last_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else repr(error)

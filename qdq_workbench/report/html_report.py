@@ -155,11 +155,15 @@ def grid_text(spec: QuantizerSpec) -> str:
         'int8 symmetric, narrow, per channel (axis -1)'
         >>> grid_text(QuantizerSpec(num_bits=8, signed=False, symmetric=False))
         'uint8 asymmetric, per tensor'
+        >>> grid_text(QuantizerSpec(num_bits=4, symmetric=True, axis=0, block_size=32))
+        'int4 symmetric, in blocks of 32 (axis 0)'
     """
     kind = "int" if spec.signed else "uint"
     symmetry = "symmetric" if spec.symmetric else "asymmetric"
     narrow = ", narrow" if spec.narrow_range else ""
     granularity = "per tensor" if spec.axis is None else f"per channel (axis {spec.axis})"
+    if spec.block_size is not None:
+        granularity = f"in blocks of {spec.block_size} (axis {spec.axis})"
     return f"{kind}{spec.num_bits} {symmetry}{narrow}, {granularity}"
 
 

@@ -382,3 +382,22 @@ def test_fixes_of_the_plan_are_entries_of_a_specification(kind):
         p.key for p in fix.replan(start).placements
     }
     assert len(spec.layers) >= (fix.replan(start).decisions != start.decisions)
+
+
+def test_weights_are_cut_for_the_grids_of_the_plan():
+    x = samples((512,))
+    model = network(lambda image: LAYERS.Dense(4, name="head")(LAYERS.Dense(2, name="first")(image)), shape=(512,))
+    kernel = 0.3 * np.random.default_rng(0).standard_normal((512, 2))
+    kernel[5] = 6.0
+    model.get_layer("first").kernel.assign(kernel)
+    x[:, 5] *= 0.01
+    spec = qdq.QuantizationSpec()
+    spec.add("first", quantize_config=qdq.LayerQuantizeConfig(weight={"num_bits": 4}))
+    q_model = quantized(model, x, spec=spec)
+    fix = qdq.diagnose(q_model, x, verbose=False).causes[0].fixes[0]
+    assert "clip_weights" in fix.text
+    cut = qdq.strip(fix.run(q_model, x)).get_layer("first").kernel
+    model = qdq.strip(q_model)
+    wanted = qdq.correction.clip_weights(model, plan=q_model.plan).get_layer("first").kernel
+    np.testing.assert_array_equal(cut, wanted)
+    assert np.abs(wanted).max() < np.abs(qdq.correction.clip_weights(model).get_layer("first").kernel).max()  # 8 bits
