@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 
 import numpy as np
@@ -17,6 +16,7 @@ from qdq_workbench.diagnosis.fixes import (
     eight_bits,
     equalized,
     keep_in_float,
+    plan_as_before,
 )
 from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph.kinds import MERGES, NORMALIZATIONS
@@ -209,10 +209,9 @@ def outlier_channel(evidence: Evidence) -> Iterator[Finding]:
         channel, peak, median = spread
         producer = evidence.graph.producer(pair.tensor)
         if producer.is_a(*NORMALIZATIONS):
-            target = evidence.plan.target_object
             moved = corrected(
                 "move the spread of the channels into the weights (correction.smooth_scales)",
-                functools.partial(smooth_scales, target=target),
+                lambda model, data: smooth_scales(model, data, plan=plan_as_before(model, evidence.plan)),
             )
         else:
             moved = equalized()

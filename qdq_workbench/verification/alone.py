@@ -86,8 +86,10 @@ def _after_own_clip(graph: QDQGraph, node: onnx.NodeProto) -> tuple[onnx.NodePro
         return node, None
     wanted = f"{node.name.removesuffix(NARROWING)}/{QUANTIZE}"
     found = next((reader for reader in graph.readers(node.output[0]) if reader.name == wanted), None)
-    low, high = (graph.constant(name) for name in node.input[1:3])
-    return (node, None) if found is None or low is None or high is None else (found, (low.item(), high.item()))
+    bounds = [graph.constant(name) for name in node.input[1:3]]
+    if found is None or len(bounds) < 2 or bounds[0] is None or bounds[1] is None:  # another exporter's Clip
+        return node, None
+    return found, (bounds[0].item(), bounds[1].item())
 
 
 class AloneParity:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import onnx
 
+from qdq_workbench.export.insert_qdq import NARROWING
 from qdq_workbench.export.node_names import layer_of, layers_by_name
 from qdq_workbench.export.passes.keep_clips_from_blocks import APART
 from qdq_workbench.placement.plan import PlacementPlan
@@ -163,7 +164,7 @@ def _without_biases(operators: Counter[str]) -> Counter[str]:
 def _operators_by_layer(
     plan: PlacementPlan, nodes: Iterable[onnx.NodeProto], layers: Mapping[str, str]
 ) -> dict[str, Counter[str]]:
-    clips = {f"{pair.name}/Clip" for pair in plan.tensors}  # the Clip of a pair with less than 8 bits
+    clips = {f"{pair.name}{NARROWING}" for pair in plan.tensors}  # the Clip of a pair with less than 8 bits
     found: dict[str, Counter[str]] = {}
     for node in nodes:
         if node.op_type in _PAIRS or node.op_type in _HELPERS or (node.op_type == "Clip" and node.name in clips):

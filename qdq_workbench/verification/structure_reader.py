@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from qdq_workbench.export.insert_qdq import NARROWING
 from qdq_workbench.quantizers.blocks import scale_shape, spread
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 from qdq_workbench.verification.file_structure import (
@@ -128,7 +129,9 @@ class _Reader:
         node = self._producers.get(quantize.input[0])
         if node is None or node.op_type != "Clip":
             return quantize.input[0], None
-        if node.name != quantize.name.replace(f"/{_QUANTIZE}", "/Clip"):
+        if node.name != quantize.name.replace(f"/{_QUANTIZE}", NARROWING):
+            return quantize.input[0], None
+        if len(node.input) < 3 or not self._constants.keys() >= set(node.input[1:3]):  # another exporter's Clip
             return quantize.input[0], None
         low, high = (float(numpy_helper.to_array(self._constants[name])) for name in node.input[1:3])
         return node.input[0], (low, high)

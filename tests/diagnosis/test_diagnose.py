@@ -401,3 +401,17 @@ def test_weights_are_cut_for_the_grids_of_the_plan():
     wanted = qdq.correction.clip_weights(model, plan=q_model.plan).get_layer("first").kernel
     np.testing.assert_array_equal(cut, wanted)
     assert np.abs(wanted).max() < np.abs(qdq.correction.clip_weights(model).get_layer("first").kernel).max()  # 8 bits
+
+
+def test_scales_are_smoothed_for_the_grids_of_the_plan():
+    planted, x, _ = outlier_behind_a_normalization()
+    model = qdq.strip(planted)
+    spec = qdq.QuantizationSpec()
+    spec.add("head", quantize_config=qdq.LayerQuantizeConfig(weight={"num_bits": 3}))
+    q_model = quantized(model, x, spec=spec)
+    fixes = [fix for cause in qdq.diagnose(q_model, x, verbose=False).causes for fix in cause.fixes]
+    fix = next(fix for fix in fixes if "smooth_scales" in fix.text)
+    gain = qdq.strip(fix.run(q_model, x)).get_layer("norm").gamma
+    wanted = qdq.correction.smooth_scales(model, x, plan=q_model.plan).get_layer("norm").gamma
+    np.testing.assert_array_equal(gain, wanted)
+    assert not np.array_equal(wanted, qdq.correction.smooth_scales(model, x).get_layer("norm").gamma)  # 8 bits

@@ -11,11 +11,13 @@ import onnx
 import pytest
 from keras import layers
 from onnx import numpy_helper
+from qdq_files import FileMaker, save
 from small_models import residual_net, samples
 
 import qdq_workbench as qdq
 from qdq_workbench.export.metadata import graph_digest, read_metadata
 from qdq_workbench.verification.alone import AloneParity, random_samples
+from qdq_workbench.verification.structure_reader import read_structure
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +65,23 @@ def test_a_pair_with_less_than_8_bits_has_the_range_of_its_clip(tmp_path):
     assert low - step <= drawn.min() < low + 2 * step
     assert high - 2 * step < drawn.max() <= high + step
     np.testing.assert_allclose(qdq.certify(path).pairs["image"]["range"], [low, high], atol=step)
+
+
+@pytest.mark.parametrize("bounds", [(), ("low",), ("", "high"), ("low", "high")])
+def test_a_clip_that_another_exporter_named_alike_may_lack_a_bound(bounds, tmp_path):
+    """PyTorch names nodes "/features/Clip" and "/features/QuantizeLinear"."""
+    f = FileMaker()
+    f.constant("low", np.float32(0.0))
+    f.constant("high", np.float32(6.0))
+    clipped = f.node("Clip", ["x", *bounds], "/features/Clip")
+    codes = f.quantize(clipped, "/features/QuantizeLinear", scale=0.05)
+    values = f.dequantize(codes, "/features/DequantizeLinear", scale=0.05)
+    proto = onnx.load(save(f.model(f.conv(values, "conv")), tmp_path / "model.onnx"))
+    known = (0.0, 6.0) if bounds == ("low", "high") else None
+    assert read_structure(proto).pairs["/features"].bounds == known
+    low, high = known or (-1.0, 1.0)
+    drawn = random_samples(proto)["x"]
+    assert low <= drawn.min() < drawn.max() <= high
 
 
 def test_kernels_that_round_by_more_than_a_step_are_named(exported, monkeypatch):
