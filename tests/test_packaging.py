@@ -8,6 +8,8 @@ import zipfile
 import pytest
 from project import ROOT, project_table
 
+from qdq_workbench._pages import TITLES, page_paths
+
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
@@ -35,6 +37,7 @@ def test_both_packages_are_inside_with_their_data(wheel_names):
         "qdq_workbench/__init__.pyi",
         "qdq_workbench/report/templates/report.html.j2",
         "qdq_workbench/notebooks/01_quickstart.ipynb",
+        *(f"qdq_workbench/docs/{path}" for path in TITLES),
         "qdq_widgets/__init__.py",
         "qdq_widgets/py.typed",
         "qdq_widgets/__init__.pyi",
@@ -50,6 +53,12 @@ def test_nothing_else_is_inside(wheel_names):
         f"qdq_workbench-{version}.dist-info",
     }
     assert f"qdq_workbench-{version}.dist-info/licenses/LICENSE" in wheel_names
+
+
+def test_of_the_documentation_only_its_pages_are_inside(wheel_names):
+    pages = [name.removeprefix("qdq_workbench/docs/") for name in wheel_names if name.startswith("qdq_workbench/docs/")]
+
+    assert sorted(pages) == page_paths(ROOT / "docs")
 
 
 def test_the_version_is_the_same_everywhere():

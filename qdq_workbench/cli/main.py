@@ -20,6 +20,7 @@ from qdq_workbench.cli.certify import CERTIFY
 from qdq_workbench.cli.compare import COMPARE
 from qdq_workbench.cli.demo.command import DEMO
 from qdq_workbench.cli.diagnose import DIAGNOSE
+from qdq_workbench.cli.docs import DOCS
 from qdq_workbench.cli.explain import EXPLAIN
 from qdq_workbench.cli.export import EXPORT
 from qdq_workbench.cli.finetune import FINETUNE
@@ -59,6 +60,7 @@ COMMANDS: tuple[Command, ...] = (
     DIAGNOSE,
     SEARCH,
     LAB,
+    DOCS,
 )
 
 GOOD, CHECK_FAILED, BAD_USAGE = 0, 1, 2
@@ -78,7 +80,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="qdq-workbench",
         description="Quantize Keras 3 models with Q/DQ pairs and export them to clean INT8 ONNX files.",
-        epilog=f"{EXIT_CODES}. {WHERE}",
+        epilog=f"{EXIT_CODES}. {WHERE}.",
     )
     parser.add_argument("--version", action="version", version=f"qdq-workbench {qdq_workbench.__version__}")
     common = _Parser(add_help=False)
@@ -131,7 +133,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     """Run one command; return its exit code."""
     options = build_parser().parse_args(arguments)
     try:
-        import_keras()
+        if options.command.needs_keras:
+            import_keras()
         # Standard output is for the result only; progress and the output of libraries go to standard error.
         with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
             if options.command.reads_models:

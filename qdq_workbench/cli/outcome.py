@@ -39,6 +39,7 @@ class Command:
         configure: Adds the command's arguments to its parser; must not import TensorFlow.
         run: Runs the command.
         reads_models: Whether it reads Keras models, and so has the options --import and --unsafe.
+        needs_keras: Whether Keras is imported first, which takes seconds.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Command:
     configure: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], Outcome]
     reads_models: bool = True
+    needs_keras: bool = True
 
 
 @contextlib.contextmanager

@@ -98,7 +98,7 @@ def test_integers_for_firmware_and_a_c_header(pane, tmp_path):
     assert done.pairs == len(done.plan.tensors)
     assert done.report.c_header == tmp_path / "model.h"
     assert "#include <stdint.h>" in (tmp_path / "model.h").read_text()
-    assert "docs/howto/firmware.md" in pane._verdict.value
+    assert "qdq-workbench docs firmware" in pane._verdict.value
     arguments = f"q_model, {str(done.path)!r}, target='onnxruntime', c_header={str(tmp_path / 'model.h')!r}"
     assert f"qdq.files.save_firmware({arguments})" in pane.bench.to_code()
 

@@ -243,7 +243,7 @@ def _save_firmware(
     )
     plan = (q_model if q_model.target == report.target else qdq.retarget(q_model, report.target)).plan
     why_not = (
-        'Not run: ONNX Runtime does not read .npz files. The page "Ship to firmware" (docs/howto/firmware.md of the '
-        "source archive) has the reference interpreter."
+        'Not run: ONNX Runtime does not read .npz files. "The interpreter" on the page "Ship to firmware" '
+        "(qdq-workbench docs firmware) does."
     )
     return BenchExport(path, report.target, report, None, plan, why_not)
