@@ -243,7 +243,6 @@ class GraphView(anywidget.AnyWidget):
             if content.get("revision") == self.plan_state["revision"]:
                 return
             self.send_state("plan_state")
-            self.send({"type": "resynced"})
         elif content.get("type") == "late":
             if tell_again(content) is self:
                 self.send({"type": "done", "id": None})  # the page may have missed the answer to a click

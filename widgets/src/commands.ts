@@ -5,8 +5,8 @@ import type { Commands, Target } from "./interaction";
 import { type Badge, badgesOf } from "./node_draw";
 import type { Picture } from "./picture";
 import { NODE_HEIGHT } from "./placed";
-import { toggled, touchedUnits } from "./region";
 import { search } from "./search";
+import { toggled, touchedUnits } from "./selecting";
 import type { Stage } from "./stage";
 import type { Store } from "./store";
 import type { Surroundings } from "./surroundings";
@@ -268,17 +268,17 @@ export class GraphCommands implements Commands {
   /** Return the nodes that a badge or key acts on: the selection if the unit is in it and no single input is meant. */
   private spokenFor(unit: Unit, site: Site, index: number | null): readonly number[] {
     const { selected, state } = this.stage;
-    if (index !== null || !unit.nodes.every((node) => selected.has(node))) return this.store.speaksFor(unit, site);
+    if (index !== null || !unit.nodes.every((node) => selected.has(node))) return this.store.badgeNodes(unit, site);
     const whole = state.layout.units.filter((other) => other.nodes.every((node) => selected.has(node)));
     const covered = new Set(whole.flatMap((other) => other.nodes));
     const rest = [...selected].filter((node) => !covered.has(node));
-    return [...whole.flatMap((other) => this.store.speaksFor(other, site)), ...rest];
+    return [...whole.flatMap((other) => this.store.badgeNodes(other, site)), ...rest];
   }
 
   private toggle(nodes: readonly number[], site: Site, index: number | null): void {
     if (!this.store.isEditable || this.store.isGone) return;
     const on = this.store.coverage(nodes, site, index) !== "all";
-    // Off covers also the inputs of merging layers in a closed block, which on leaves out (see `speaks_for.ts`).
+    // Off covers also the inputs of merging layers in a closed block, which on leaves out (see `badge_nodes.ts`).
     const { block, nodes: inside } = this.focused();
     const isWhole = !on && site === "input" && index === null && block !== null;
     const affected = isWhole ? [...new Set([...nodes, ...inside.filter((n) => this.store.hasInput(n))])] : nodes;

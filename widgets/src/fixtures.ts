@@ -13,7 +13,6 @@ export function payload(lines: Line[]): GraphPayload {
   const isInput = (line: Line) => line[1] === "InputLayer";
   const read = new Set(lines.flatMap(([, , inputs]) => inputs ?? []));
   return {
-    version: 1,
     name: "net",
     names,
     calls: [],

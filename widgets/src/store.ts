@@ -1,8 +1,8 @@
 // The state that all views of one model share: the plan, the toggles that Python has not answered yet, the colours.
+import { badgeNodes } from "./badge_nodes";
 import { Graph } from "./graph";
 import { type Change, hasOneInput, type NodeState, parseState, USUAL } from "./node_state";
 import { type Side, SideModel } from "./side";
-import { speaksFor } from "./speaks_for";
 import { StepMarks } from "./step_marks";
 import type { Action, Colors, Difference, FromPython, Model, PlanChanges, PlanState, Site } from "./traits";
 
@@ -110,9 +110,9 @@ export class Store {
     return this.graph.refusal(node, site, index) ? [] : [index];
   }
 
-  /** Return the nodes that a unit's badge represents; see `speaks_for.ts`. */
-  speaksFor(unit: { nodes: readonly number[]; block: unknown }, site: Site): readonly number[] {
-    return unit.block === null ? unit.nodes : speaksFor(this.graph, this.wasOn, unit.nodes, site);
+  /** Return the nodes that a unit's badge represents; see `badge_nodes.ts`. */
+  badgeNodes(unit: { nodes: readonly number[]; block: unknown }, site: Site): readonly number[] {
+    return unit.block === null ? unit.nodes : badgeNodes(this.graph, this.wasOn, unit.nodes, site);
   }
 
   /**

@@ -104,7 +104,7 @@ export function badgeTip(
   site: Site,
   index: number | null,
 ): Element[] {
-  const coverage = store.coverage(store.speaksFor(unit, site), site, index);
+  const coverage = store.coverage(store.badgeNodes(unit, site), site, index);
   const what = site === "input" && index !== null ? `input ${index}` : WORDS[site];
   if (coverage === "impossible") {
     const why = unit.block === null ? store.graph.refusal(unit.nodes[0], site, index) : "no layer of this block can";
