@@ -214,7 +214,7 @@ class GraphView(anywidget.AnyWidget):
         self.send({"type": "error", "text": str(text)})
 
     def fit(self) -> None:
-        """Scale the picture so that the width of the graph fits."""
+        """Scale the picture so that the whole graph is in view."""
         self.send({"type": "fit"})
 
     def svg(self) -> str:
