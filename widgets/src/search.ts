@@ -1,7 +1,7 @@
 // Search: all words of a query must match. A word matches a part of a name or class, with `*` or `?` the whole of it;
 // `name:` or `class:` restricts it. `int8`, `float`, `mixed`: precision; `shared`: shared weights; `w=4`, `i=float`:
 // bits; `differs`: in a comparison; `not` or `-` before a word negates it. `find_layers` of `layer_query.py` has the
-// same syntax except for `differs`; `queries.json` tests both.
+// same syntax except for `differs`; `queries.json` and `graph_twins.json` (in `tests`) test both.
 import { paintOf } from "./colors";
 import type { Store } from "./store";
 import type { Site } from "./traits";
