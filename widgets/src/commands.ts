@@ -5,11 +5,12 @@ import type { Commands, Target } from "./interaction";
 import { type Badge, badgesOf } from "./node_draw";
 import type { Picture } from "./picture";
 import { NODE_HEIGHT, type Placed } from "./placed";
-import { search } from "./search";
+import { nextMatch, search } from "./search";
 import { toggled, touchedUnits } from "./selecting";
 import type { Stage } from "./stage";
 import type { Store } from "./store";
 import type { Surroundings } from "./surroundings";
+import { toggleOf } from "./toggling";
 import { badgeTip, pairTip, unitTip } from "./tooltip";
 import type { Model, Site } from "./traits";
 import type { Unit } from "./units";
@@ -231,12 +232,8 @@ export class GraphCommands implements Commands {
 
   private visit(direction: 1 | -1): void {
     const { state } = this.stage;
-    const { hits, hit } = state;
-    if (hits.length === 0) return;
-    // The present match may have left the hits: it counts by its place among the nodes.
-    const before = hits.filter((node) => node < hit).length;
-    const next = direction < 0 ? before - 1 : before + (hits.includes(hit) ? 1 : 0);
-    state.hit = hits[(next + hits.length) % hits.length];
+    if (state.hits.length === 0) return;
+    state.hit = nextMatch(state.hits, state.hit, direction);
     this.stage.reveal(state.hit);
     this.showCount();
   }
@@ -280,23 +277,12 @@ export class GraphCommands implements Commands {
     return this.stage.unit(this.stage.state.focus);
   }
 
-  /** Toggle a site of a unit, or of the selection if the unit is in it and no single input is meant. */
+  /** Toggle a site of a unit or of the selection (see `toggleOf`), or show why nothing can change. */
   private toggle(unit: Placed, site: Site, index: number | null): void {
     const { store, stage } = this;
     if (!store.isEditable) return;
-    const { selected } = stage;
-    const isSelected = (other: Unit) => other.nodes.every((node) => selected.has(node));
-    const isAll = index === null && isSelected(unit);
-    const units = isAll ? stage.state.layout.units.filter(isSelected) : [unit];
-    const nodes = new Set(units.flatMap((other) => store.badgeNodes(other, site)));
-    // Selected nodes in closed blocks that are not selected as a whole.
-    const covered = new Set(units.flatMap((other) => other.nodes));
-    if (isAll) for (const node of selected) if (!covered.has(node)) nodes.add(node);
-    const on = store.coverage([...nodes], site, index) !== "all";
-    // Off covers also the inputs of merging layers in closed blocks, which on leaves out (see `badge_nodes.ts`).
-    if (!on && site === "input" && index === null)
-      for (const node of covered) if (store.hasInput(node)) nodes.add(node);
-    if (store.toggle([...nodes], site, index, on) !== null) {
+    const { nodes, on } = toggleOf(store, stage.state.layout.units, stage.selected, unit, site, index);
+    if (store.toggle(nodes, site, index, on) !== null) {
       stage.speakFocus();
       return;
     }

@@ -27,6 +27,13 @@ export function search(store: Store, query: string): number[] {
   return found;
 }
 
+/** Return the match after or before a node, which need not be a match itself; around the ends. */
+export function nextMatch(hits: readonly number[], from: number, direction: 1 | -1): number {
+  const before = hits.filter((node) => node < from).length;
+  const next = direction < 0 ? before - 1 : before + (hits.includes(from) ? 1 : 0);
+  return hits[(next + hits.length) % hits.length];
+}
+
 export function parse(query: string): { word: string; negated: boolean }[] {
   const terms: { word: string; negated: boolean }[] = [];
   let negated = false;
