@@ -9,6 +9,7 @@ from project import ROOT
 
 TABLE = (ROOT / "tests" / "REGRESSIONS.md").read_text(encoding="utf-8")
 NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", TABLE)))
+OF_THE_FRONT_END = sorted(set(re.findall(r"`(widgets/src/\w+\.test\.ts)::([^`]+)`", TABLE)))
 
 
 @functools.cache
@@ -20,6 +21,11 @@ def functions(path):
 @pytest.mark.parametrize(("path", "name"), NAMED)
 def test_the_test_exists(path, name):
     assert name in functions(path)
+
+
+@pytest.mark.parametrize(("path", "title"), OF_THE_FRONT_END)
+def test_the_test_of_the_front_end_exists(path, title):
+    assert f'  it("{title}", ' in (ROOT / path).read_text(encoding="utf-8")
 
 
 def test_every_row_names_a_test():

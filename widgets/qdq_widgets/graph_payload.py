@@ -22,7 +22,6 @@ from typing import Any
 
 from qdq_workbench import ModelGraph, PlacementPlan, QuantizationSpec, plan_placement
 
-PAYLOAD_VERSION = 1
 SITES = ("input", "weight", "output")
 USUAL_BITS = 8
 
@@ -64,7 +63,6 @@ def graph_payload(graph: ModelGraph, reasons: Mapping[tuple[str, str], str]) -> 
     classes, shapes, refusals = _Table(), _Table(), _Table()
     further = [[positions[node.name], k] for node in graph.nodes for k in range(1, len(node.outputs))]
     return {
-        "version": PAYLOAD_VERSION,
         "name": graph.name,
         "names": [node.name for node in graph.nodes],
         "calls": [

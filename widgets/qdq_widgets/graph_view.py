@@ -214,7 +214,7 @@ class GraphView(anywidget.AnyWidget):
         self.send({"type": "error", "text": str(text)})
 
     def fit(self) -> None:
-        """Scale the picture so that the width of the graph fits."""
+        """Scale the picture so that the whole graph is in view."""
         self.send({"type": "fit"})
 
     def svg(self) -> str:
@@ -243,7 +243,6 @@ class GraphView(anywidget.AnyWidget):
             if content.get("revision") == self.plan_state["revision"]:
                 return
             self.send_state("plan_state")
-            self.send({"type": "resynced"})
         elif content.get("type") == "late":
             if tell_again(content) is self:
                 self.send({"type": "done", "id": None})  # the page may have missed the answer to a click

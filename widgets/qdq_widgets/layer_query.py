@@ -79,8 +79,7 @@ class _PlanReader:
         if site == "weight":
             found = [self._weights.get(node.layer)]
         elif site == "input":
-            real = [k for k, name in enumerate(node.inputs) if "float" in self._plan.graph.tensors[name].dtype]
-            found = [self._bits(self._plan.input_placement(node.name, index)) for index in real]
+            found = self._inputs(node)
         else:
             placed = (self._plan.output_placement(name) for name in node.outputs)
             found = [next((self._bits(one) for one in placed if one is not None), None)]
@@ -93,13 +92,18 @@ class _PlanReader:
             return None if status in (None, "unknown") else status
         sites = []
         if self._is_able(node, "input"):
-            inputs = [self._plan.input_placement(node.name, index) is not None for index in range(len(node.inputs))]
+            inputs = self._inputs(node)
             sites.append("all" if all(inputs) else "some" if any(inputs) else "none")
         if self._is_able(node, "weight"):
             sites.append("all" if node.layer in self._weights else "none")
         if all(site == "none" for site in sites):
             return "float" if self._is_able(node, "weight") else None
         return "int8" if all(site == "all" for site in sites) else "partial"
+
+    def _inputs(self, node: Any) -> list[int | None]:
+        """Return the bits of every input that can be quantized, which masks cannot; None for float."""
+        real = [k for k, name in enumerate(node.inputs) if "float" in self._plan.graph.tensors[name].dtype]
+        return [self._bits(self._plan.input_placement(node.name, index)) for index in real]
 
     def _is_able(self, node: Any, site: str) -> bool:
         return (node.layer if site == "weight" else node.name, site) in self._able

@@ -8,28 +8,26 @@ import qdq_workbench as qdq
 
 
 def quantized_after(plan: qdq.PlacementPlan, node: Any) -> str | None:
-    """Return the node after which the output of another node is quantized; no node on the way has a kernel.
+    """Return the node after which the output of another node is quantized, on the single path behind it.
 
-    Normalizations and activations on the way are folded or fused, so that the first node runs in integers though its
-    own output has no pair.
+    A layer with weights ends the path, but for batch normalizations: they are folded and activations fused, so that the
+    first node runs in integers though its own output has no pair.
 
     Returns:
-        The name of the node; None if the output has a pair itself, or no output on the way has one.
+        The name of the node; None if the output has a pair itself, or no output on the path has one.
     """
     paired = {tensor.tensor for tensor in plan.tensors if tensor.kind == "activation"}
-    weighted = {placement.layer for placement in plan.placements if placement.site == "weight"}
     readers: dict[str, list[Any]] = {}
     for other in plan.graph.nodes:
         for tensor in other.inputs:
             readers.setdefault(tensor, []).append(other)
-    if any(tensor in paired for tensor in node.outputs):
-        return None
     at = node
-    while len(at.outputs) == 1 and len(readers.get(at.outputs[0], ())) == 1:
-        at = readers[at.outputs[0]][0]
-        has_kernel = any(weight.name in ("kernel", "depthwise_kernel") for weight in at.weights)
-        if len(at.inputs) != 1 or at.layer in weighted or has_kernel or len(at.outputs) > 1:
+    while len(at.outputs) == 1 and at.outputs[0] not in paired:
+        (tensor,) = at.outputs
+        if len(readers.get(tensor, ())) != 1 or tensor in plan.graph.outputs:
             return None
-        if at.outputs[0] in paired:
-            return str(at.name)
-    return None
+        (at,) = readers[tensor]
+        has_kernel = at.weights and at.class_name != "BatchNormalization"
+        if len(at.inputs) != 1 or has_kernel:
+            return None
+    return None if at is node or len(at.outputs) > 1 else str(at.name)

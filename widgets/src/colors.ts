@@ -7,8 +7,6 @@ export interface Paint {
   kind: "int8" | "float" | "partial" | "other" | "metric" | "blank";
   letter: string;
   fill?: string;
-  /** Whether text on the fill must be dark. */
-  dark?: boolean;
   label?: string;
   reason?: string;
   /** Whether the plan quantizes more than the target runs in INT8. */
@@ -18,8 +16,6 @@ export interface Paint {
 /** cividis, a perceptually uniform map from dark blue to yellow for colour-blind eyes too; interpolated by `mixed`. */
 const SCALE = ["#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55"];
 const RGB = SCALE.map((text) => [1, 3, 5].map((at) => Number.parseInt(text.slice(at, at + 2), 16)));
-/** Position in the scale from which black text is easier to read than white. */
-const LIGHT_FROM = 0.6;
 const LETTERS = { int8: "8", float: "F", partial: "½" } as const;
 
 export function paintOf(store: Store, nodes: readonly number[]): Paint {
@@ -61,11 +57,10 @@ function metricPaint(colors: Colors, nodes: readonly number[]): Paint {
   const values = nodes.flatMap((node) => colors.values![node] ?? []);
   if (values.length === 0) return { kind: "blank", letter: "" };
   const worst = colors.legend?.better === "high" ? Math.min(...values) : Math.max(...values);
-  const position = positionOf(colors, worst);
   const extreme = colors.legend?.better === "high" ? "lowest " : "highest ";
   const unit = unitOf(colors);
   const label = `${values.length > 1 ? extreme : ""}${formatNumber(worst)}${unit ? ` ${unit}` : ""}`;
-  return { kind: "metric", letter: "", fill: mixed(position), dark: position > LIGHT_FROM, label };
+  return { kind: "metric", letter: "", fill: mixed(positionOf(colors, worst)), label };
 }
 
 /** Return the paint of nodes coloured by rules; a block with several colours is painted as "partial". */

@@ -10,10 +10,6 @@ export class Occupancy {
 
   constructor(private readonly rows: number) {}
 
-  get count(): number {
-    return this.columns.length;
-  }
-
   at(column: number, row: number): number {
     return this.columns[column]?.[row] ?? FREE;
   }

@@ -4,12 +4,13 @@ import { likeThis } from "./footer";
 import type { Commands, Target } from "./interaction";
 import { type Badge, badgesOf } from "./node_draw";
 import type { Picture } from "./picture";
-import { NODE_HEIGHT } from "./placed";
-import { toggled, touchedUnits } from "./region";
-import { search } from "./search";
+import { NODE_HEIGHT, type Placed } from "./placed";
+import { nextMatch, search } from "./search";
+import { toggled, touchedUnits } from "./selecting";
 import type { Stage } from "./stage";
 import type { Store } from "./store";
 import type { Surroundings } from "./surroundings";
+import { toggleOf } from "./toggling";
 import { badgeTip, pairTip, unitTip } from "./tooltip";
 import type { Model, Site } from "./traits";
 import type { Unit } from "./units";
@@ -146,15 +147,15 @@ export class GraphCommands implements Commands {
 
   /** Toggle a badge: a selected unit's for the selection, another one's for that unit, which is then selected. */
   clickBadge(index: number, badge: Badge): void {
-    const unit = this.unit(index);
+    const unit = this.stage.unit(index);
     this.stage.state.anchor = index;
     this.stage.setFocus(index);
-    this.toggle(this.spokenFor(unit, badge.site, badge.index), badge.site, badge.index);
+    this.toggle(unit, badge.site, badge.index);
     if (!unit.nodes.every((node) => this.stage.selected.has(node))) this.select(unit.nodes);
   }
 
   toggleSite(site: Site, index: number | null): void {
-    this.toggle(this.spokenFor(this.focused(), site, index), site, index);
+    this.toggle(this.focused(), site, index);
   }
 
   /** Quantize all layers like `from` (default: the focused one); see `likeThis`. */
@@ -203,10 +204,16 @@ export class GraphCommands implements Commands {
   setQuery(query: string): void {
     const { state } = this.stage;
     state.query = query;
-    state.hits = search(this.store, query);
     state.hit = -1;
-    this.stage.showMarks();
+    this.renewSearch();
     this.visit(1);
+  }
+
+  /** Search again, after the plan or the colours have changed. */
+  renewSearch(): void {
+    const { state } = this.stage;
+    state.hits = search(this.store, state.query);
+    this.stage.showMarks();
     this.showCount();
   }
 
@@ -217,26 +224,31 @@ export class GraphCommands implements Commands {
   }
 
   selectMatch(): void {
-    const { hits, hit, query } = this.stage.state;
-    if (query.trim() === "" || hit < 0) return;
-    this.stage.reveal(hits[hit]);
-    this.select([hits[hit]]);
+    const { hits, hit } = this.stage.state;
+    if (!hits.includes(hit)) return;
+    this.stage.reveal(hit);
+    this.select([hit]);
   }
 
   private visit(direction: 1 | -1): void {
     const { state } = this.stage;
     if (state.hits.length === 0) return;
-    state.hit = (state.hit + direction + state.hits.length) % state.hits.length;
-    this.stage.reveal(state.hits[state.hit]);
+    state.hit = nextMatch(state.hits, state.hit, direction);
+    this.stage.reveal(state.hit);
     this.showCount();
   }
 
-  fit(): void {
+  /** Show the whole graph, or the focus at a readable scale if the whole graph is in view. */
+  toggleFit(): void {
     const { viewport, state } = this.stage;
     if (viewport.isWhole) {
       viewport.start();
-      this.stage.setFocus(state.focus); // the whole graph was in view: back to the focus at a readable scale
-    } else viewport.fit();
+      this.stage.setFocus(state.focus);
+    } else this.fit();
+  }
+
+  fit(): void {
+    this.stage.viewport.fit();
     this.stage.moved();
   }
 
@@ -261,40 +273,27 @@ export class GraphCommands implements Commands {
     if (!this.around.closePanel()) this.clear();
   }
 
-  private focused(): Unit {
-    return this.unit(this.stage.state.focus);
+  private focused(): Placed {
+    return this.stage.unit(this.stage.state.focus);
   }
 
-  /** Return the nodes that a badge or key acts on: the selection if the unit is in it and no single input is meant. */
-  private spokenFor(unit: Unit, site: Site, index: number | null): readonly number[] {
-    const { selected, state } = this.stage;
-    if (index !== null || !unit.nodes.every((node) => selected.has(node))) return this.store.speaksFor(unit, site);
-    const whole = state.layout.units.filter((other) => other.nodes.every((node) => selected.has(node)));
-    const covered = new Set(whole.flatMap((other) => other.nodes));
-    const rest = [...selected].filter((node) => !covered.has(node));
-    return [...whole.flatMap((other) => this.store.speaksFor(other, site)), ...rest];
-  }
-
-  private toggle(nodes: readonly number[], site: Site, index: number | null): void {
-    if (!this.store.isEditable || this.store.isGone) return;
-    const on = this.store.coverage(nodes, site, index) !== "all";
-    // Off covers also the inputs of merging layers in a closed block, which on leaves out (see `speaks_for.ts`).
-    const { block, nodes: inside } = this.focused();
-    const isWhole = !on && site === "input" && index === null && block !== null;
-    const affected = isWhole ? [...new Set([...nodes, ...inside.filter((n) => this.store.hasInput(n))])] : nodes;
-    if (this.store.toggle(affected, site, index, on) !== null) {
-      this.stage.speakFocus();
+  /** Toggle a site of a unit or of the selection (see `toggleOf`), or show why nothing can change. */
+  private toggle(unit: Placed, site: Site, index: number | null): void {
+    const { store, stage } = this;
+    if (!store.isEditable) return;
+    const { nodes, on } = toggleOf(store, stage.state.layout.units, stage.selected, unit, site, index);
+    if (store.toggle(nodes, site, index, on) !== null) {
+      stage.speakFocus();
       return;
     }
-    const unit = this.stage.unit(this.stage.state.focus);
-    const why = badgeTip(this.store, unit, site, index);
-    const { x, y, scale } = this.stage.viewport;
+    const why = badgeTip(store, unit, site, index);
+    const { x, y, scale } = stage.viewport;
     this.picture.tip.show(why, (unit.x - x) * scale, (unit.y + NODE_HEIGHT - y) * scale);
-    this.stage.speak(why.map((element) => element.textContent).join(": "));
+    stage.speak(why.map((element) => element.textContent).join(": "));
   }
 
   private showCount(): void {
     const { hits, hit, query } = this.stage.state;
-    this.around.setCount(query.trim() === "" ? "" : `${hit + 1}/${hits.length}`);
+    this.around.setCount(query.trim() === "" ? "" : `${hits.indexOf(hit) + 1}/${hits.length}`);
   }
 }

@@ -158,6 +158,21 @@ describe("two graphs side by side", () => {
     expect(find(".qdqw-diffline").textContent).toContain("no difference");
   });
 
+  it("searches again on the side that was searched when the sides change", () => {
+    const { model, find, all, pictures } = compared({ right: side(RESIDUAL, "File", {}) });
+    pictures[1].querySelector("svg")!.dispatchEvent(new Event("focus"));
+    const field = find("input") as HTMLInputElement;
+    field.value = "int8";
+    field.dispatchEvent(new Event("input"));
+    pictures[0].querySelector("svg")!.dispatchEvent(new Event("focus"));
+    expect(find("output").textContent).toBe("0/0");
+    const states = floatPlan(payload(RESIDUAL)).states.map((state, node) => (node === 1 ? "1:1:0" : state));
+    model.receive("right", side(RESIDUAL, "File", {}, { states }));
+    model.receive("difference", NO_DIFFERENCE);
+    expect(find("output").textContent).toBe("0/1");
+    expect(all(".qdqw-unit.hit").map((unit) => unit.querySelector(".name")!.textContent)).toEqual(["conv", "conv"]);
+  });
+
   it("changes nothing of a plan, and leads back where there is a way back", () => {
     const { model, first, click, at, find } = compared();
     expect(first).toEqual([]);

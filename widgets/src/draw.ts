@@ -147,10 +147,6 @@ export class Scene {
     }
   }
 
-  get drawnCount(): number {
-    return this.drawnUnits.size;
-  }
-
   private clear(): void {
     const { drawnUnits, drawnTensors, drawnFrames, drawnTitles, drawnBrackets } = this;
     for (const map of [drawnUnits, drawnTensors, drawnFrames, drawnTitles, drawnBrackets]) map.clear();
@@ -245,7 +241,7 @@ function drawFrame(frame: Frame): SVGElement {
 /** Draw a frame's title; it lies above the edges, and a halo keeps it readable over them. */
 function drawTitle(frame: Frame): SVGElement {
   const title = clip(frame.block.label, frame.width - 110, 11, 600);
-  const label = svg("text", { class: "strong", x: 28, y: HEADER / 2 + 1 }, [title]);
+  const label = svg("text", { x: 28, y: HEADER / 2 + 1 }, [title]);
   label.append(svg("tspan", { class: "count", dx: 8 }, [layerCount(frame.block.nodes.length)]));
   return svg(
     "g",

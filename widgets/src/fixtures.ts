@@ -11,9 +11,9 @@ export function payload(lines: Line[]): GraphPayload {
   const classes = [...new Set(lines.map(([, className]) => className))];
   const refusals = ["", "it has no weights", "it is an input"];
   const isInput = (line: Line) => line[1] === "InputLayer";
+  const hasKernel = (className: string) => className === "Conv2D" || className === "Dense";
   const read = new Set(lines.flatMap(([, , inputs]) => inputs ?? []));
   return {
-    version: 1,
     name: "net",
     names,
     calls: [],
@@ -21,7 +21,7 @@ export function payload(lines: Line[]): GraphPayload {
     classes,
     shape_of: lines.map(() => 0),
     shapes: ["8×8×16"],
-    parameters: lines.map(() => 0),
+    parameters: lines.map(([, className]) => (hasKernel(className) ? 8 : 0)),
     inputs: lines.map(([, , inputs]) => (inputs ?? []).map((name) => names.indexOf(name))),
     further_outputs: [],
     model_inputs: lines.flatMap((line, node) => (isInput(line) ? [node] : [])),
@@ -30,7 +30,7 @@ export function payload(lines: Line[]): GraphPayload {
     opaque: [],
     refused: {
       input: lines.map((line) => (isInput(line) ? 2 : 0)),
-      weight: lines.map(([, className]) => (className === "Conv2D" || className === "Dense" ? 0 : 1)),
+      weight: lines.map(([, className]) => (hasKernel(className) ? 0 : 1)),
       output: lines.map((line) => (isInput(line) ? 2 : 0)),
     },
     refusals,

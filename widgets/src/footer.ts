@@ -112,14 +112,16 @@ export function likeThis(store: Store, node: number): number[] {
   );
 }
 
+function drawing(width: number, ...children: Element[]): SVGSVGElement {
+  const style = `width:${width}px;height:14px;cursor:inherit`;
+  return svg("svg", { class: "qdqw-svg", width, height: 14, "aria-hidden": "true", style }, children);
+}
+
 function square(kind: string, letter: string, dark = false): SVGSVGElement {
-  return svg(
-    "svg",
-    { class: "qdqw-svg", width: 14, height: 14, "aria-hidden": "true", style: "width:14px;height:14px;cursor:inherit" },
-    [
-      svg("rect", { class: `qdqw-key ${kind}`, width: 14, height: 14, rx: 3 }),
-      svg("text", { class: dark ? "letter dark" : "letter", x: 7, y: 7.5 }, [letter]),
-    ],
+  return drawing(
+    14,
+    svg("rect", { class: `qdqw-key ${kind}`, width: 14, height: 14, rx: 3 }),
+    svg("text", { class: dark ? "letter dark" : "letter", x: 7, y: 7.5 }, [letter]),
   );
 }
 
@@ -147,27 +149,21 @@ function hatched(): SVGSVGElement {
 }
 
 function key(variable: string, letter: string, label: string): HTMLElement {
-  const mark = svg(
-    "svg",
-    { class: "qdqw-svg", width: 14, height: 14, "aria-hidden": "true", style: "width:14px;height:14px;cursor:inherit" },
-    [
-      svg("rect", { width: 14, height: 14, rx: 3, style: `fill:var(${variable})` }),
-      svg("text", { class: "letter", x: 7, y: 7.5 }, [letter]),
-    ],
+  const mark = drawing(
+    14,
+    svg("rect", { width: 14, height: 14, rx: 3, style: `fill:var(${variable})` }),
+    svg("text", { class: "letter", x: 7, y: 7.5 }, [letter]),
   );
   return html("span", { title: `${label} quantized` }, [mark, label]);
 }
 
 function pill(): HTMLElement {
-  const mark = svg(
-    "svg",
-    { class: "qdqw-svg", width: 36, height: 14, "aria-hidden": "true", style: "width:36px;height:14px;cursor:inherit" },
-    [
-      svg("g", { class: "qdqw-pill", transform: "translate(18 7)" }, [
-        svg("rect", { x: -18, y: -7, width: 36, height: 14, rx: 7 }),
-        svg("text", { y: 0.5 }, ["Q·DQ"]),
-      ]),
-    ],
+  const mark = drawing(
+    36,
+    svg("g", { class: "qdqw-pill", transform: "translate(18 7)" }, [
+      svg("rect", { x: -18, y: -7, width: 36, height: 14, rx: 7 }),
+      svg("text", { y: 0.5 }, ["Q·DQ"]),
+    ]),
   );
   return html("span", { class: "qdqw-pairkey", title: "a pair of QuantizeLinear and DequantizeLinear on a tensor" }, [
     mark,

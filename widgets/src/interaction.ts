@@ -39,7 +39,7 @@ export interface Commands {
   step(direction: 1 | -1): void;
   undo(): void;
   redo(): void;
-  fit(): void;
+  toggleFit(): void;
   zoom(factor: number): void;
   help(): void;
   difference(direction: 1 | -1): void;
@@ -223,7 +223,7 @@ const KEYS = new Map<string, (commands: Commands) => void>([
   ["/", (c) => c.find()],
   ["n", (c) => c.step(1)],
   ["p", (c) => c.step(-1)],
-  ["f", (c) => c.fit()],
+  ["f", (c) => c.toggleFit()],
   ["+", (c) => c.zoom(1.25)],
   ["=", (c) => c.zoom(1.25)],
   ["-", (c) => c.zoom(1 / 1.25)],

@@ -38,7 +38,7 @@ export function badgesOf(store: Store, unit: Pick<Placed, "nodes" | "block">): B
 
 /** Return the text after a badge's letter: bits other than 8, `8b` or `4b` for weights in blocks, "…" for several. */
 function widthOf(store: Store, unit: Pick<Placed, "nodes" | "block">, site: Site): string {
-  const nodes = store.speaksFor(unit, site);
+  const nodes = store.badgeNodes(unit, site);
   const bits = store.bits(nodes, site);
   if (bits === null) return "…";
   return site === "weight" && hasBlocks(store, nodes) ? `${bits}b` : bits === 8 ? "" : String(bits);
@@ -164,13 +164,13 @@ export function updateUnit(store: Store, unit: Placed, group: SVGGElement): void
   );
   const letter = group.querySelector(".letter")!;
   letter.textContent = paint.letter;
-  letter.setAttribute("class", paint.kind === "partial" || paint.dark ? "letter dark" : "letter");
+  letter.setAttribute("class", paint.kind === "partial" ? "letter dark" : "letter");
   const badges = badgesOf(store, unit);
   placeBadges(group, badges);
   writeTexts(store, unit, group, paint.label);
   group.querySelectorAll(".qdqw-badge").forEach((element, k) => {
     const { site, index } = badges[k];
-    element.setAttribute("class", `qdqw-badge ${site} ${store.coverage(store.speaksFor(unit, site), site, index)}`);
+    element.setAttribute("class", `qdqw-badge ${site} ${store.coverage(store.badgeNodes(unit, site), site, index)}`);
   });
   group.setAttribute("aria-label", spokenLabel(store, unit));
 }
@@ -203,9 +203,9 @@ export function spokenLabel(store: Store, unit: Pick<Placed, "nodes" | "block">)
     ["weight", "weights"],
     ["output", "output"],
   ] as const) {
-    const coverage = store.coverage(store.speaksFor(unit, site), site);
+    const coverage = store.coverage(store.badgeNodes(unit, site), site);
     if (coverage === "impossible" || (site === "output" && coverage === "none") || !showsSites(store)) continue;
-    const nodes = store.speaksFor(unit, site);
+    const nodes = store.badgeNodes(unit, site);
     const bits = store.bits(nodes, site);
     const blocks = site === "weight" && hasBlocks(store, nodes) ? " in blocks" : "";
     parts.push(`${word} ${SPOKEN[coverage]}${bits === 8 || bits === null ? "" : ` to ${bits} bits`}${blocks}`);

@@ -28,7 +28,6 @@ export class Picture {
       class: "qdqw-svg",
       role: "tree",
       tabindex: 0,
-      "aria-label": `Graph of the model ${store.graph.payload.name}: arrows move, I, W and O quantize, question mark for help`,
       "aria-multiselectable": "true",
       "data-lm-suppress-shortcuts": "true",
     });
@@ -68,13 +67,17 @@ export class Picture {
       this.region.setAttribute(name, String(value));
   }
 
-  /** Show title and note of the side above its drawing, in a comparison. */
+  /** Set the label of the picture; in a comparison, also show title and note of the side above its drawing. */
   readHead(): void {
-    const { side } = this.store;
+    const { side, isEditable, graph } = this.store;
+    const { name } = graph.payload;
+    const start =
+      side === null
+        ? `Graph of the model ${name}: arrows move, ${isEditable ? "I, W and O quantize, " : ""}`
+        : `${side.title}, ${side.note}: graph of ${name}; `;
+    this.svg.setAttribute("aria-label", `${start}question mark for help`);
     if (side === null) return;
     this.head.replaceChildren(html("b", {}, [side.title]), html("span", { title: side.note }, [side.note]));
     this.element.prepend(this.head);
-    const name = this.store.graph.payload.name;
-    this.svg.setAttribute("aria-label", `${side.title}, ${side.note}: graph of ${name}; question mark for help`);
   }
 }

@@ -2,23 +2,20 @@
 import type { Store } from "./store";
 
 /**
- * Return the first layer with a pair on its output on the single path behind a node, or null. Normalizations and
- * activations on this path are folded or fused, so that the node runs in integers although its own output has no pair.
+ * Return the first layer with a pair on its output on the single path behind a node, or null. A layer with weights ends
+ * the path, but for batch normalizations: they are folded and activations fused, so that the node runs in integers
+ * although its own output has no pair.
  */
 export function quantizedAfter(store: Store, node: number): number | null {
   const { graph } = store;
-  if (isPaired(store, node)) return null;
-  for (let at = node; ; ) {
+  const { inputs, parameters, model_outputs } = graph.payload;
+  let at = node;
+  while (graph.outputs(at).length === 1 && store.pairs(at).length === 0) {
     const readers = graph.readers[at];
-    if (readers.length !== 1) return null;
-    const next = readers[0].node;
-    if (graph.payload.inputs[next].length !== 1 || !graph.refusal(next, "weight") || graph.outputs(next).length > 1)
-      return null;
-    at = next;
-    if (isPaired(store, at)) return at;
+    if (readers.length !== 1 || model_outputs.includes(at)) return null;
+    at = readers[0].node;
+    const hasKernel = parameters[at] > 0 && graph.className(at) !== "BatchNormalization";
+    if (inputs[at].length !== 1 || hasKernel) return null;
   }
-}
-
-function isPaired(store: Store, tensor: number): boolean {
-  return store.pairs(tensor).length > 0;
+  return at === node || graph.outputs(at).length > 1 ? null : at;
 }

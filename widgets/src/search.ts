@@ -1,7 +1,7 @@
 // Search: all words of a query must match. A word matches a part of a name or class, with `*` or `?` the whole of it;
 // `name:` or `class:` restricts it. `int8`, `float`, `mixed`: precision; `shared`: shared weights; `w=4`, `i=float`:
 // bits; `differs`: in a comparison; `not` or `-` before a word negates it. `find_layers` of `layer_query.py` has the
-// same syntax except for `differs`; `queries.json` tests both.
+// same syntax except for `differs`; `queries.json` and `graph_twins.json` (in `tests`) test both.
 import { paintOf } from "./colors";
 import type { Store } from "./store";
 import type { Site } from "./traits";
@@ -25,6 +25,13 @@ export function search(store: Store, query: string): number[] {
     if (terms.every(({ word, negated }) => fits(store, node, word, negated))) found.push(node);
   }
   return found;
+}
+
+/** Return the match after or before a node, which need not be a match itself; around the ends. */
+export function nextMatch(hits: readonly number[], from: number, direction: 1 | -1): number {
+  const before = hits.filter((node) => node < from).length;
+  const next = direction < 0 ? before - 1 : before + (hits.includes(from) ? 1 : 0);
+  return hits[(next + hits.length) % hits.length];
 }
 
 export function parse(query: string): { word: string; negated: boolean }[] {

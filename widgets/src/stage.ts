@@ -132,7 +132,10 @@ export class Stage {
 
   /** Redraw badges, colours and edges; see `Scene.refresh`. */
   refresh(nodes: ReadonlySet<number> | null, tensors: boolean): void {
-    for (const { scene } of this.pictures) scene.refresh(nodes, tensors);
+    for (const picture of this.pictures) {
+      picture.readHead();
+      picture.scene.refresh(nodes, tensors);
+    }
     this.repaintMap();
   }
 

@@ -1,8 +1,8 @@
 // The state that all views of one model share: the plan, the toggles that Python has not answered yet, the colours.
+import { badgeNodes } from "./badge_nodes";
 import { Graph } from "./graph";
 import { type Change, hasOneInput, type NodeState, parseState, USUAL } from "./node_state";
 import { type Side, SideModel } from "./side";
-import { speaksFor } from "./speaks_for";
 import { StepMarks } from "./step_marks";
 import type { Action, Colors, Difference, FromPython, Model, PlanChanges, PlanState, Site } from "./traits";
 
@@ -36,7 +36,8 @@ export class Store {
     this.readSide();
     this.remember();
     model.on("msg:custom", (message: FromPython) => this.receive(message));
-    model.on("change:colors", () => this.notify({ nodes: null, tensors: false }));
+    for (const event of ["change:colors", "change:editable"])
+      model.on(event, () => this.notify({ nodes: null, tensors: false }));
     model.on("change:plan_state", () => this.reset());
   }
 
@@ -48,16 +49,17 @@ export class Store {
     return this.model.get("colors");
   }
 
+  /** Whether toggles are sent and painted: not in a read-only graph, nor without a kernel, as no answer would come. */
   get isEditable(): boolean {
-    return this.model.get("editable");
+    return this.model.get("editable") && !this.gone;
   }
 
   /** Whether cards have badges: in an editable graph, an offline page, or a side of a comparison that wants them. */
   get hasBadges(): boolean {
-    return this.side === null ? this.isEditable || this.isOffline : this.side.look.badges;
+    return this.side === null ? this.model.get("editable") || this.isOffline : this.side.look.badges;
   }
 
-  /** Whether the kernel is disconnected; toggles are then neither sent nor painted, as no answer would come. */
+  /** Whether the kernel is disconnected. */
   get isGone(): boolean {
     return this.gone;
   }
@@ -93,7 +95,6 @@ export class Store {
     let on = 0;
     let all = 0;
     for (const node of nodes) {
-      if (this.graph.refusal(node, site)) continue;
       for (const k of this.indices(node, site, index)) {
         all++;
         if (this.isOn(node, site, k)) on++;
@@ -103,16 +104,15 @@ export class Store {
     return on === 0 ? "none" : on === all ? "all" : "some";
   }
 
-  /** Return the quantizable ones of the given inputs (`index` null: all inputs); `[0]` for weights and output. */
+  /** Return the quantizable ones of the given inputs (`index` null: all inputs); `[0]` for such weights or output. */
   private indices(node: number, site: Site, index: number | null): number[] {
-    if (site !== "input") return [0];
-    if (index === null) return this.graph.realInputs(node);
-    return this.graph.refusal(node, site, index) ? [] : [index];
+    if (site !== "input") return this.graph.refusal(node, site) ? [] : [0];
+    return this.graph.realInputs(node).filter((k) => index === null || k === index);
   }
 
-  /** Return the nodes that a unit's badge represents; see `speaks_for.ts`. */
-  speaksFor(unit: { nodes: readonly number[]; block: unknown }, site: Site): readonly number[] {
-    return unit.block === null ? unit.nodes : speaksFor(this.graph, this.wasOn, unit.nodes, site);
+  /** Return the nodes that a unit's badge represents; see `badge_nodes.ts`. */
+  badgeNodes(unit: { nodes: readonly number[]; block: unknown }, site: Site): readonly number[] {
+    return unit.block === null ? unit.nodes : badgeNodes(this.graph, this.wasOn, unit.nodes, site);
   }
 
   /**
@@ -175,10 +175,8 @@ export class Store {
 
   /** Toggle a site: paint at once, send one message. Default: on unless all are. Null if nothing can change. */
   toggle(nodes: readonly number[], site: Site, index: number | null, wish?: boolean): Action | null {
-    const able = nodes.filter(
-      (n) => !this.graph.refusal(n, site, index) && (index === null || index < this.graph.payload.inputs[n].length),
-    );
-    if (able.length === 0 || !this.isEditable || this.gone) return null;
+    const able = nodes.filter((n) => this.indices(n, site, index).length > 0);
+    if (able.length === 0 || !this.isEditable) return null;
     const on = wish ?? this.coverage(able, site, index) !== "all";
     const action: Action = { action: "toggle", nodes: able, site, index, on };
     const id = this.send(action);
@@ -190,7 +188,7 @@ export class Store {
   }
 
   send(action: Action): number {
-    if (!this.isEditable || this.gone) return 0;
+    if (!this.isEditable) return 0;
     const id = this.nextId++;
     this.model.send({ type: "action", id, ...action });
     return id;

@@ -104,17 +104,25 @@ export function badgeTip(
   site: Site,
   index: number | null,
 ): Element[] {
-  const coverage = store.coverage(store.speaksFor(unit, site), site, index);
+  const coverage = store.coverage(store.badgeNodes(unit, site), site, index);
   const what = site === "input" && index !== null ? `input ${index}` : WORDS[site];
   if (coverage === "impossible") {
-    const why = unit.block === null ? store.graph.refusal(unit.nodes[0], site, index) : "no layer of this block can";
-    return [html("b", {}, [`The ${what} cannot be quantized`]), html("div", {}, [plain(why)])];
+    const refusal = unit.block === null ? store.graph.refusal(unit.nodes[0], site, index) : blockRefusal(index);
+    const [title, why] = refusal
+      ? [`The ${what} cannot be quantized`, refusal]
+      : [`There is no ${what}`, `The layer has ${store.graph.payload.inputs[unit.nodes[0]].length}, counted from 0.`];
+    return [html("b", {}, [title]), html("div", {}, [plain(why)])];
   }
   const state = { all: "quantized", some: "partly quantized", none: "float" }[coverage];
-  const click = `Click (or ${site[0].toUpperCase()}) to ${coverage === "all" ? "leave it in float" : "quantize it"}.`;
+  const wish = coverage === "all" ? "leave it in float" : "quantize it";
+  const click = store.isEditable ? [html("div", {}, [`Click (or ${site[0].toUpperCase()}) to ${wish}.`])] : [];
   const after = site === "output" && unit.block === null ? quantizedAfter(store, unit.nodes[0]) : null;
   const where = after === null ? [] : [html("div", {}, [`It is quantized after ${plain(store.graph.name(after))}.`])];
-  return [html("b", {}, [`${what[0].toUpperCase()}${what.slice(1)}: ${state}`]), ...where, html("div", {}, [click])];
+  return [html("b", {}, [`${what[0].toUpperCase()}${what.slice(1)}: ${state}`]), ...where, ...click];
+}
+
+function blockRefusal(index: number | null): string {
+  return index === null ? "no layer of this block can" : "Open the block to choose inputs of its layers.";
 }
 
 export function pairTip(store: Store, tensor: number): Element[] {

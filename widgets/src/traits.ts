@@ -2,11 +2,9 @@
 import type { HostModel } from "./late";
 
 export type Site = "input" | "weight" | "output";
-export const SITES: readonly Site[] = ["input", "weight", "output"];
 
 /** The graph, which never changes: arrays with one entry per node, and tables of repeated values. */
 export interface GraphPayload {
-  version: number;
   name: string;
   names: string[];
   /** `[node, node of the first call]` for every further call of a shared layer. */
@@ -150,8 +148,7 @@ export type FromPython =
   | { type: "error"; text: string }
   | { type: "reveal"; names: string[] }
   | { type: "fit" }
-  | { type: "export_svg" }
-  | { type: "resynced" };
+  | { type: "export_svg" };
 
 export type Action =
   | { action: "toggle"; nodes: number[]; site: Site; index: number | null; on: boolean }

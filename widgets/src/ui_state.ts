@@ -14,6 +14,7 @@ export class UiState {
   anchor = 0;
   query = "";
   hits: number[] = [];
+  /** The node of the present match; -1 for none. */
   hit = -1;
 
   constructor(private readonly graph: Graph) {

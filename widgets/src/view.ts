@@ -20,6 +20,8 @@ export class View implements Surroundings {
   readonly stage: Stage;
   readonly commands: GraphCommands;
   private readonly each: readonly GraphCommands[];
+  /** The commands of the picture that the search is in. */
+  private searched: GraphCommands;
   private readonly store: Store;
   private readonly toolbar: Toolbar;
   private readonly footer: Footer;
@@ -38,7 +40,7 @@ export class View implements Surroundings {
     this.each = this.stage.pictures.map(
       (picture) => new GraphCommands(model, picture.store, this.stage, this, picture),
     );
-    this.commands = this.each[0];
+    this.commands = this.searched = this.each[0];
     this.toolbar = this.makeToolbar();
     this.footer = new Footer(store, this.commands);
     this.difference = new DifferencePanel(store, (node) => this.commands.jumpTo(node));
@@ -141,10 +143,9 @@ export class View implements Surroundings {
     else this.stage.redraw();
     this.difference.update();
     this.element.setAttribute("data-revision", String(store.plan.revision));
-    if (this.element.classList.contains("gone") !== store.isGone) {
-      this.element.classList.toggle("gone", store.isGone);
-      this.readTraits();
-    }
+    this.element.classList.toggle("gone", store.isGone);
+    this.readTraits();
+    if (this.stage.state.query) this.searched.renewSearch();
     this.selectionChanged();
   }
 
@@ -191,8 +192,7 @@ export class View implements Surroundings {
   }
 
   private readTraits(): void {
-    const isEditable = this.model.get("editable");
-    const can = (what: "can_undo" | "can_redo") => isEditable && !this.store.isGone && this.model.get(what);
+    const can = (what: "can_undo" | "can_redo") => this.store.isEditable && this.model.get(what);
     if (this.toolbar.setHistory(can("can_undo"), can("can_redo"))) this.stage.takeFocus();
   }
 
@@ -212,7 +212,10 @@ export class View implements Surroundings {
     const active = () => this.each[this.stage.pictures.indexOf(this.stage.active)];
     const kind = this.store.side === null ? "single" : this.model.get("can_leave") ? "pair to leave" : "pair";
     const actions = {
-      search: (query: string) => active().setQuery(query),
+      search: (query: string) => {
+        this.searched = active();
+        this.searched.setQuery(query);
+      },
       step: (direction: 1 | -1) => commands.step(direction),
       leaveSearch: () => {
         this.stage.takeFocus();
@@ -226,7 +229,7 @@ export class View implements Surroundings {
       collapseAll: () => commands.setAllOpen(false),
       expandAll: () => commands.setAllOpen(true),
       zoom: (factor: number) => commands.zoom(factor),
-      fit: () => commands.fit(),
+      fit: () => commands.toggleFit(),
       undo: () => commands.undo(),
       redo: () => commands.redo(),
       save: () => download(this.saveSvg(), this.store.graph.payload.name),

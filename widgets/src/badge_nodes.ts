@@ -7,7 +7,7 @@ import type { Site } from "./traits";
  * outside the block or by no node. Input: those with quantizable weights, and those whose only input any plan so far
  * quantized (`wasOn`); all if there are none. Merging layers are left out: their inputs are chosen one by one.
  */
-export function speaksFor(
+export function badgeNodes(
   graph: Graph,
   wasOn: ReadonlySet<number>,
   nodes: readonly number[],
