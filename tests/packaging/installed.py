@@ -18,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 import urllib.error
@@ -68,9 +69,11 @@ class Environment:
     Args:
         folder: Where both are made.
         python: The interpreter; None for the one that runs this.
+        borrow: Whether the packages of the interpreter that runs this can be imported there, and JupyterLab's files
+            found; not what is installed in place, such as this checkout.
     """
 
-    def __init__(self, folder: pathlib.Path, python: str | None) -> None:
+    def __init__(self, folder: pathlib.Path, python: str | None, *, borrow: bool = False) -> None:
         self.work = folder / "work"
         self.work.mkdir()
         root = folder / "environment"
@@ -81,6 +84,12 @@ class Environment:
         self.bin = root / ("Scripts" if sys.platform == "win32" else "bin")
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         self.variables = {**inherited, "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "2"}
+        if borrow:
+            # A line of a .pth file adds a folder, but not what the .pth files in that folder name.
+            own = pathlib.Path(sysconfig.get_path("purelib", vars={"base": str(root)}))
+            (own / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+            share = pathlib.Path(sys.prefix) / "share" / "jupyter"
+            self.variables |= {"JUPYTERLAB_DIR": str(share / "lab"), "JUPYTER_PATH": str(share)}
 
     def pip(self, *arguments: str) -> None:
         """Install something."""
@@ -102,12 +111,14 @@ class Environment:
         return done.stdout
 
 
-def use(environment: Environment) -> None:
-    """Import, quantize, export with the bench, run the demo, open the notebook, check a script's types."""
+def use(environment: Environment, *, demo: bool = True) -> None:
+    """Import, quantize, export with the bench, read a page, run the demo, open the notebook, check a script's types."""
     (environment.work / "use.py").write_text(USE)
     print("imports and the bench:", environment.run("python", "use.py").splitlines()[-1], flush=True)
-    environment.run("qdq-workbench", "demo", "--epochs", "3", "--fine-tune-epochs", "1", "--output", "demo")
-    print("demo:", len(list((environment.work / "demo").iterdir())), "files", flush=True)
+    assert environment.run("qdq-workbench", "docs", "glossary").startswith("# Glossary\n")
+    if demo:
+        environment.run("qdq-workbench", "demo", "--epochs", "3", "--fine-tune-epochs", "1", "--output", "demo")
+        print("demo:", len(list((environment.work / "demo").iterdir())), "files", flush=True)
     open_lab(environment)
     (environment.work / "script.py").write_text(SCRIPT)
     found = environment.run("python", "-m", "mypy", "--strict", "--ignore-missing-imports", "script.py", code=1)
