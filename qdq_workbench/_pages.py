@@ -7,6 +7,7 @@ TITLES = {
     "first_file.md": "From your model to a verified file",
     "howto/accuracy.md": "My model lost accuracy",
     "howto/custom_layer.md": "Custom layer",
+    "howto/firmware.md": "Ship to firmware",
     "howto/verification_failed.md": "Verification failed",
     "importing.md": "Importing models",
     "layer_families.md": "Layer families",

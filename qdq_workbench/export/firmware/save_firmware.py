@@ -15,6 +15,7 @@ import numpy as np
 import qdq_workbench
 from qdq_workbench._files import Writing, check_name, write_together, writes_text
 from qdq_workbench._interrupts import interrupts_held, safe_point
+from qdq_workbench._pages import page
 from qdq_workbench.conversion.engine.cut import cut_model
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
 from qdq_workbench.conversion.engine.retarget import in_float32
@@ -87,6 +88,7 @@ class FirmwareReport:
                 f"{self.multiply_accumulates:,} products per sample; {room}",
                 *others,
                 *self.notes,
+                f"the format and the reference interpreter: {page('howto/firmware.md')}",
             ]
         )
 
