@@ -151,28 +151,11 @@ def fake_quantize_weight(w: Any, spec: QuantizerSpec, *, jit: bool = False) -> A
     return straight_through(w)
 
 
-def qparams_tensors(minimum: Any, maximum: Any, spec: QuantizerSpec) -> tuple[Any, Any]:
-    """Return the scale and zero point of a range, bit for bit as `numerics.qparams_from_range` does.
-
-    Args:
-        minimum: Lowest value of the range: a number, or shape `(C,)`.
-        maximum: Highest value of the range, of the same shape.
-        spec: The grid.
-
-    Returns:
-        float32 scale and zero point, of the shape of the range.
-
-    Example:
-        >>> scale, zero_point = qparams_tensors(-1.0, 254.0, QuantizerSpec(signed=False, symmetric=False))
-        >>> float(scale), float(zero_point)
-        (1.0, 1.0)
-    """
-    scale, code_low, _ = grid_tensors(minimum, maximum, spec)
-    return scale, tf.broadcast_to(tf.cast(spec.qmin - code_low, tf.float32), tf.shape(scale))
-
-
 def grid_tensors(minimum: Any, maximum: Any, spec: QuantizerSpec) -> tuple[Any, Bound, Bound]:
-    """Return the scale, and the lowest and highest code minus the zero point, of the grid of a range."""
+    """Return the scale, and the lowest and highest code minus the zero point, of the grid of a range.
+
+    They have the same bits as those of `numerics.qparams_from_range`.
+    """
     minimum, maximum = (tf.stop_gradient(tf.cast(end, tf.float32)) for end in (minimum, maximum))
     if spec.symmetric:
         scale = _scale(tf.maximum(tf.maximum(-minimum, maximum), 0.0), 2 ** (spec.num_bits - 1) - 1)

@@ -261,6 +261,6 @@ def _save_firmware(
     report = qdq.files.save_firmware(
         q_model, path, target=target, c_header=None if c_header is None else pathlib.Path(c_header)
     )
-    plan = (q_model if q_model.target == report.target else qdq.retarget(q_model, report.target)).plan
+    plan = (q_model if target in (None, q_model.target) else qdq.retarget(q_model, target)).plan
     why_not = "Not run: ONNX Runtime does not read .npz files."
-    return BenchExport(path, report.target, report, None, plan, why_not)
+    return BenchExport(path, plan.target, report, None, plan, why_not)

@@ -48,7 +48,7 @@ class FirmwareReport:
 
     Args:
         path: The file.
-        target: The target whose encodings it has.
+        target: The target whose encodings it has, as `PlacementPlan.target_label`: "litert", or "litert (altered)".
         operators: Operator -> number of its nodes.
         weights: Number of weights; one that several calls share counts once.
         multiply_accumulates: Multiply-accumulate operations of convolutions and matrix products, per sample.
@@ -228,7 +228,7 @@ def _document(plan: PlacementPlan, program: Program, outputs: Mapping[str, str])
         "version": 1,
         "made_by": f"qdq-workbench {qdq_workbench.__version__}",
         "model": plan.graph.name,
-        "target": plan.target,
+        "target": plan.target_label,
         "arithmetic": _ARITHMETIC,
         "inputs": list(plan.graph.inputs),
         "outputs": dict(outputs),
