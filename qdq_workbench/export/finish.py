@@ -16,6 +16,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from qdq_workbench.errors import ExportError
+from qdq_workbench.export.encodings import pack_pairs
 from qdq_workbench.export.keras_side.float_graph import FloatGraph
 from qdq_workbench.graph.free_names import take_name
 from qdq_workbench.onnx_graph.graph import Graph
@@ -119,15 +120,9 @@ def _packed_constants(graph: Graph, four_bits: Collection[str]) -> set[str]:
 def _constant(value: np.ndarray, name: str, packed: bool) -> onnx.TensorProto:
     if not packed:
         return _plain_constant(value, name)
+    # Not another field than `raw_data`, which may take twice as much.
     kind = onnx.TensorProto.UINT4 if value.dtype == np.uint8 else onnx.TensorProto.INT4
-    return onnx.TensorProto(data_type=kind, dims=value.shape, raw_data=_two_in_a_byte(value), name=name)
-
-
-def _two_in_a_byte(value: np.ndarray) -> bytes:
-    """Pack 4-bit integers for `raw_data`, the first of two in the lower half; other fields may take twice as much."""
-    nibbles = value.reshape(-1).view(np.uint8) & 0x0F
-    padded = np.append(nibbles, np.zeros(nibbles.size % 2, np.uint8))
-    return bytes(padded[0::2] | (padded[1::2] << 4))
+    return onnx.TensorProto(data_type=kind, dims=value.shape, raw_data=pack_pairs(value).tobytes(), name=name)
 
 
 def _plain_constant(value: np.ndarray, name: str) -> onnx.TensorProto:

@@ -9,6 +9,7 @@ from typing import Any
 import onnx
 
 from qdq_workbench.errors import QuantizerError
+from qdq_workbench.export.insert_qdq import NARROWING
 from qdq_workbench.export.passes.restore_gelus import find_gelu
 from qdq_workbench.export.passes.restore_layer_normalizations import find_layer_normalization
 from qdq_workbench.export.passes.restore_rms_normalizations import find_rms_normalization
@@ -235,7 +236,7 @@ class _View:
     def _is_transparent(self, node: onnx.NodeProto, reads: list[str]) -> bool:
         if node.op_type in (QUANTIZE, DEQUANTIZE) or node.op_type in _TRANSPARENT:
             return True
-        if node.op_type == "Clip" and node.name.endswith("/Clip"):
+        if node.op_type == "Clip" and node.name.endswith(NARROWING):
             behind = self._graph.readers(node.output[0])
             if behind and behind[0].op_type == QUANTIZE and behind[0].name.startswith(node.name[:-4]):
                 return True

@@ -11,6 +11,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+PAIR_OPERATORS = frozenset({QUANTIZE, DEQUANTIZE})
 # Operations that only move or select values, so that they run on integers unchanged.
 MOVES = frozenset(
     {

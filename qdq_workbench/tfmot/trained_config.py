@@ -10,8 +10,8 @@ import keras
 
 from qdq_workbench import QuantizeConfig
 from qdq_workbench.errors import SpecError, UnsupportedModelError
+from qdq_workbench.graph.op_kinds import BEFORE_ACTIVATION
 from qdq_workbench.tfmot import quantizers
-from qdq_workbench.tfmot.default_scheme import BEFORE_ACTIVATION
 
 _WRAPPERS = ("QuantizeWrapper", "QuantizeWrapperV2")
 _FUSED = "fused_with_reader"
