@@ -257,7 +257,7 @@ class _View:
         return node.op_type == "Min" and before is not None and before.op_type == "Max" and self._is_clip(before)
 
     def _behind_pair(self, tensor: str) -> bool:
-        return self._graph.quantizer_of(tensor) is not None
+        return self._graph.dequantize_of(tensor) is not None
 
     def _keep_pair(self, root: str, node: onnx.NodeProto) -> None:
         found = self._graph.parameters(node)
@@ -275,7 +275,7 @@ class _View:
             self._pairs.setdefault(root, []).append(pair)
 
     def _keep_weight(self, node: onnx.NodeProto) -> None:
-        source = self._graph.quantizer_of(node.input[1]) if len(node.input) > 1 else None
+        source = self._graph.dequantize_of(node.input[1]) if len(node.input) > 1 else None
         codes = None if source is None else self._graph.stored(source)
         if source is None or codes is None:
             return

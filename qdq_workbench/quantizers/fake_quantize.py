@@ -20,9 +20,9 @@ from typing import Any
 import tensorflow as tf
 
 from qdq_workbench.errors import QuantizerError
-from qdq_workbench.quantizers._column_extremes import extremes, largest_magnitudes
+from qdq_workbench.quantizers._column_extremes import column_extremes, largest_magnitudes
 from qdq_workbench.quantizers._xla import traced_for_xla
-from qdq_workbench.quantizers.block_tensors import block_axis, grouped, spread, ungrouped
+from qdq_workbench.quantizers.block_tensors import block_axis, grouped, spread_tensor, ungrouped
 from qdq_workbench.quantizers.blocks import other_axes
 from qdq_workbench.quantizers.gradients import custom_gradient
 from qdq_workbench.quantizers.numerics import SMALLEST_WIDTH, ZERO_SCALE
@@ -232,7 +232,7 @@ def _compiled_for_columns(spec: QuantizerSpec) -> Callable[[Any], Any]:
         if spec.symmetric:
             width = largest_magnitudes(values)
             return _nearest(values, -width, width, spec)
-        return _nearest(values, *extremes(values), spec)
+        return _nearest(values, *column_extremes(values), spec)
 
     return tf.function(compute, jit_compile=True, autograph=False)
 
@@ -262,7 +262,7 @@ def along_axis(value: Bound, x: Any, spec: QuantizerSpec) -> Bound:
     if x.shape.rank is None:
         raise QuantizerError(f"A tensor of unknown rank has no other axis than -1. Received: {spec}")
     if spec.block_size is not None:
-        return spread(value, x, spec)
+        return spread_tensor(value, x, spec)
     shape = [1] * x.shape.rank
     other_axes(x.shape.rank, spec.axis)
     shape[int(spec.axis or 0)] = -1

@@ -19,7 +19,7 @@ from qdq_workbench.errors import VerificationError
 from qdq_workbench.graph.half_precision import HalfType
 from qdq_workbench.onnx_graph.qdq_graph import QUANTIZE
 from qdq_workbench.onnx_graph.sessions import fed_inputs, make_session, run_session, with_outputs
-from qdq_workbench.verification.alone import AloneParity, cut_behind
+from qdq_workbench.verification.alone import OptimizationParity, cut_behind
 from qdq_workbench.verification.report import Check
 from qdq_workbench.verification.rounded_form import rounded_form
 from qdq_workbench.verification.rounding_noise import RoundingNoise
@@ -102,7 +102,7 @@ class HalfParity:
         for name in self._wanted:
             yield self._output(name, given[name])
         if self._runs:
-            yield from AloneParity(self._proto, self._fed(self._proto)).outputs(
+            yield from OptimizationParity(self._proto, self._fed(self._proto)).outputs(
                 {n: HEADROOM * m for n, m in self._moved.items()}
             )
 

@@ -29,10 +29,10 @@ from qdq_workbench.graph.half_precision import FLOAT32, HALF_TYPES, HalfRequest
 from qdq_workbench.onnx_graph.graph import Graph, standard_opset
 from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, constant_bytes, read_model
 from qdq_workbench.onnx_graph.qdq_graph import QDQGraph
-from qdq_workbench.onnx_graph.sessions import RunError, make_session, needs_help, session_source
+from qdq_workbench.onnx_graph.sessions import RunError, make_session, needs_disabled_rewriting, session_source
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.targets import Target, get_target
-from qdq_workbench.verification.alone import AloneParity, random_samples
+from qdq_workbench.verification.alone import OptimizationParity, random_samples
 from qdq_workbench.verification.file_scale import warn_of_file_scale
 from qdq_workbench.verification.half_parity import HalfParity, HalfRun, run_of_half
 from qdq_workbench.verification.integer_kernels import count_integer_kernels
@@ -153,7 +153,7 @@ def _count_kernels(proto: onnx.ModelProto, figures: dict[str, Any]) -> Check:
     figures["float_nodes"] = list(kernels.float_nodes)
     shown = ", ".join(f"{op} {integer}/{total}" for op, (integer, total) in sorted(kernels.counts.items()))
     with session_source(proto) as model:
-        helped = standard_opset(proto) >= _TYPED_QUANTIZE and needs_help(model)
+        helped = standard_opset(proto) >= _TYPED_QUANTIZE and needs_disabled_rewriting(model)
     if helped:
         shown += (
             "; ONNX Runtime opens this file only with disabled_optimizers=['QDQS8ToU8Transformer'], because it does "
@@ -370,7 +370,7 @@ def _check_alone(
     if data is not None:
         warn_of_file_scale(proto, None, inputs)
     if half_run is None:
-        alone = AloneParity(proto, inputs)
+        alone = OptimizationParity(proto, inputs)
         yield from alone.checks()
         figures["saturation"] = alone.saturation
     else:

@@ -226,7 +226,7 @@ class Correcting:
         models, plans = self._work.models, self._plans
         stage = FINE_TUNED if corrections[-1].trained else CORRECTED
         with plans.lock:
-            aside = Aside(models.put_aside())
+            aside = Aside(models.copy_contents())
             models.put(plan, q_model, stage, corrections, models.fits(plan))
             models.remember_scores(plan, stage, after)
             plans.history.push(_label(correction, corrections[-1].settings), plans.state, plans.plan, aside)

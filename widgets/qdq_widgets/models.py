@@ -103,11 +103,11 @@ class ModelStore:
             now.latencies[key] = work.latency
 
     def swap(self, contents: StoreContents) -> StoreContents:
-        """Replace the contents by those of `put_aside` or an earlier `swap`, and return the former ones."""
+        """Replace the contents by those of `copy_contents` or an earlier `swap`, and return the former ones."""
         before, self._now = self._now, contents
         return before
 
-    def put_aside(self) -> StoreContents:
+    def copy_contents(self) -> StoreContents:
         """Return a copy of the present contents, which does not follow later changes."""
         return self._now.copy()
 

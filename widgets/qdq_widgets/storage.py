@@ -131,7 +131,7 @@ def _restored(bench: Any, data: Mapping[str, Any], folder: pathlib.Path, cases: 
         other = (
             None if kept is None or reader is None else ModelStore.restored(bench.model, plan, reader.from_dict(kept))
         )
-        history.push(label, state, plan, None if other is None else Aside(other.put_aside()))
+        history.push(label, state, plan, None if other is None else Aside(other.copy_contents()))
     history.go_to(int(data["position"]))
     variants = {item["name"]: _variant_from_dict(item, known) for item in data["variants"]}
     variants = {name: dataclasses.replace(kept, work=works.get(name, Snapshot())) for name, kept in variants.items()}

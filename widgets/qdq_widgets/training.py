@@ -181,7 +181,7 @@ class Training:
         with plans.lock:
             corrected = models.stage(plan) == CORRECTED
             if corrected:
-                plans.history.push("calibrate anew", plans.state, plans.plan, Aside(models.put_aside()))
+                plans.history.push("calibrate anew", plans.state, plans.plan, Aside(models.copy_contents()))
                 models.remember_scores(plan, CORRECTED, None)
             models.calibrated(plan, q_model, result, (steps, batch_size))
         if corrected:
