@@ -46,8 +46,13 @@ def check_functions(**functions: Any) -> None:
 
 def check_count(name: str, value: Any) -> None:
     """Raise DataError unless the argument `name` is None (for all) or an integer from 1 on."""
-    if value is not None and (isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1):
+    if value is not None and not is_count(value):
         raise DataError(f"{name} must be an integer from 1 on, or None for all. Received: {name}={value!r}")
+
+
+def is_count(value: Any) -> bool:
+    """Return whether a value is an integer from 1 on, also one of NumPy; a truth value is none."""
+    return not isinstance(value, bool) and isinstance(value, numbers.Integral) and int(value) >= 1
 
 
 def _nothing(done: int, total: int, text: str) -> None:

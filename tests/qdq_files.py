@@ -62,3 +62,10 @@ def save(model, path):
     onnx.checker.check_model(model)
     onnx.save(model, path)
     return path
+
+
+def integer_share(kernels, *ops):
+    """Return the share of the nodes with these operators, or with any, that run on integers; 1.0 if there is none."""
+    chosen = [kernels.counts[op] for op in (ops or kernels.counts) if op in kernels.counts]
+    total = sum(count for _, count in chosen)
+    return sum(count for count, _ in chosen) / total if total else 1.0

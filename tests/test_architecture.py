@@ -231,7 +231,7 @@ INTERNALS = {
         ),
         "conversion.engine.retarget": ("replan", "fixed ranges change the plan of a calibrated model"),
         "conversion.files.keras2_files": ("Keras2File build_keras2 read_keras2", "what TFMOT trained, Keras 2 saved"),
-        "graph.op_kinds": ("activation_name is_activation", "TFMOT's scheme goes by activations"),
+        "graph.op_kinds": ("BEFORE_ACTIVATION activation_name is_activation", "TFMOT's scheme goes by activations"),
         "graph_builder": ("BoundGraph Call bind_graph takes_training", "what a Rebuilder walks through"),
         "placement.defaults": ("find_default", "the scheme quantizes the weights that the table of kinds names"),
         "placement.planner": ("FLOAT override_tensors", "fixed ranges change the plan of a calibrated model"),

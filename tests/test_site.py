@@ -146,15 +146,14 @@ def test_pages_that_messages_name_exist_under_their_titles():
 
 def test_messages_name_pages_by_their_titles():
     """Who installed a wheel has no folder `docs` in sight: messages name the command that shows the page."""
+    modules = [path for root in ("qdq_workbench", "widgets/qdq_widgets") for path in (ROOT / root).rglob("*.py")]
     by_path = [
-        path.name
-        for path in (ROOT / "qdq_workbench").rglob("*.py")
-        if re.search(r"(?<![\w/])docs/[\w/]+\.md", path.read_text(encoding="utf-8"))
+        path.name for path in modules if re.search(r"(?<![\w/])docs/[\w/]+\.md", path.read_text(encoding="utf-8"))
     ]
     assert by_path == []
     unfilled = [
         path.name
-        for path in (ROOT / "qdq_workbench").rglob("*.py")
+        for path in modules
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and "{page(" in node.value
     ]

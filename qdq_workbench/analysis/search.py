@@ -20,12 +20,12 @@ from qdq_workbench.analysis.search_known import Known
 from qdq_workbench.analysis.search_moves import Decisions
 from qdq_workbench.analysis.search_outcome import confirm, reason_of
 from qdq_workbench.analysis.search_result import SearchResult, with_front
-from qdq_workbench.analysis.search_run import Course, Ranker, run
+from qdq_workbench.analysis.search_run import Ranker, SearchContext, run
 from qdq_workbench.analysis.search_starts import spec_of_start, starts_of
 from qdq_workbench.analysis.search_stopwatch import Stopwatch
 from qdq_workbench.analysis.search_switches import SwitchedTrials
 from qdq_workbench.analysis.search_trials import Measured, Trials
-from qdq_workbench.analysis.search_workers import Ahead
+from qdq_workbench.analysis.search_workers import ParallelMeasurer
 from qdq_workbench.analysis.sensitivity import calibrated, sensitivity
 from qdq_workbench.analysis.sensitivity_report import SensitivityReport
 from qdq_workbench.analysis.workers import check_workers
@@ -187,15 +187,15 @@ def search(
     stopwatch = Stopwatch(q_model, threads, samples.batches[:1], known) if goal.is_timed else None
     try:
         with shown_progress(progress, f"Search on {model.name}", verbose=verbose) as show:
-            ahead = None if evaluate is not None else Ahead(q_model, samples, measure, n_jobs)
+            ahead = None if evaluate is not None else ParallelMeasurer(q_model, samples, measure, n_jobs)
             measured = Measured(q_model, judge, goal, known, show, stopwatch, ahead)
             switches = None if evaluate is not None else _switches(q_model, samples, measure)
             by_start = {start.name: Trials(measured, start, switches) for start in starts}
-            course = Course(measured, by_start, rank, Decisions(tuple(bits), pairs, share == "patterns"), stop)
+            context = SearchContext(measured, by_start, rank, Decisions(tuple(bits), pairs, share == "patterns"), stop)
             show(0, measured.expected, "float model")
             float_accuracy = measured.of_float()
             measured.goal = goal = dataclasses.replace(goal, ceiling=float_accuracy)
-            complete, exact = run(course)
+            complete, exact = run(context)
             show(len(measured.steps), len(measured.steps), f"{goal.best(measured.steps).accuracy:.4f}")
             best, held = confirm(measured, by_start, held_judge, 0 if held_out is None else held_out.count)
             found = by_start[best.case].model(best.levels)

@@ -106,17 +106,6 @@ class Goal:
             beyond += max(0.0, floor - step.accuracy) / max(abs(floor), _ROUNDING)
         return (float(untimed), beyond, -step.accuracy, *map(float, step.cost))
 
-    def text(self, metric: str) -> str:
-        """Return the goal as a phrase."""
-        parts = [
-            *([] if self.floor is None else [f"{metric} >= {self.floor:.4g}"]),
-            *([] if self.max_loss is None else [f"{metric} at most {self.max_loss:.4g} below the float model's"]),
-            *([] if self.max_bytes is None else [f"weights <= {self.max_bytes:,} bytes"]),
-            *([] if self.max_ms is None else [f"<= {self.max_ms:.4g} ms"]),
-        ]
-        better = "most accuracy" if self.objective == "accuracy" else f"least {self.objective}"
-        return better + (f" with {', '.join(parts)}" if parts else "")
-
 
 def check_goal(goal: Goal, metric: Metric, evaluate: Any) -> None:
     """Raise `DataError` if a value of a goal has the wrong type or range, or the goal has no constraint and objective.

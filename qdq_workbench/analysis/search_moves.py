@@ -83,9 +83,9 @@ class Moves:
         """Return whether the caller wants the search to end."""
         return self._stop is not None and self._stop()
 
-    def foresee(self, likely: Iterable[Levels]) -> None:
+    def prefetch(self, likely: Iterable[Levels]) -> None:
         """Let workers measure the accuracies that are likely to be needed, the next one first."""
-        self.trials.measured.foresee((self.trials, levels) for levels in likely)
+        self.trials.measured.prefetch((self.trials, levels) for levels in likely)
 
     def below(self, layer: str, level: Level) -> Level:
         """Return the next lower level of a layer."""

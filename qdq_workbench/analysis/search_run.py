@@ -30,7 +30,7 @@ _REFINED = 3  # the given plan, and the two most promising cases
 
 
 @dataclasses.dataclass(frozen=True)
-class Course:
+class SearchContext:
     """The state and the parameters of a search.
 
     Args:
@@ -56,50 +56,50 @@ class Course:
         return Moves(trials, self.rank(trials.start), self.decisions, self.stop)
 
 
-def run(course: Course) -> tuple[bool, bool]:
+def run(context: SearchContext) -> tuple[bool, bool]:
     """Run the phases of a search.
 
     Returns:
         Whether it completed, without a stop, and whether every placement that may be better was tried.
     """
-    measured, goal = course.measured, course.measured.goal
-    given, *others = course.by_start.values()
-    measured.foresee((trials, {}) for trials in course.by_start.values())
+    measured, goal = context.measured, context.measured.goal
+    given, *others = context.by_start.values()
+    measured.prefetch((trials, {}) for trials in context.by_start.values())
     given.of({})
     for number, trials in enumerate(others):
-        if course.stopped():
+        if context.stopped():
             return False, False
-        measured.foresee((later, {}) for later in others[number:])
+        measured.prefetch((later, {}) for later in others[number:])
         trials.of({})
-    if _needs_nothing(course):
+    if _needs_nothing(context):
         return True, not goal.is_timed
     if not goal.is_timed:
-        every = _all_moves(course)
+        every = _all_moves(context)
         if every is not None:
             complete = (not goal.has_floor or all(climb(moves) for moves in every)) and try_all(every)
             return complete, complete
     promising = sorted(others, key=lambda trials: goal.promise(trials.of({})))
     for trials in (given, *promising[: _REFINED - 1]):
-        if course.stopped() or not _refine(course.moves(trials)):
+        if context.stopped() or not _refine(context.moves(trials)):
             return False, False
         trials.forget_switches()
-    return not goal.is_timed or time_again(measured, course.by_start, course.stopped), False
+    return not goal.is_timed or time_again(measured, context.by_start, context.stopped), False
 
 
-def _needs_nothing(course: Course) -> bool:
+def _needs_nothing(context: SearchContext) -> bool:
     """Return whether the cheapest start is the optimum already: more bits and float only add size and operations."""
-    goal = course.measured.goal
-    cheapest = min((trials.of({}) for trials in course.by_start.values()), key=goal.key)
-    if goal.objective == "macs" and course.decisions.pairs and cheapest.float_macs:
+    goal = context.measured.goal
+    cheapest = min((trials.of({}) for trials in context.by_start.values()), key=goal.key)
+    if goal.objective == "macs" and context.decisions.pairs and cheapest.float_macs:
         return False
     return cheapest.meets and goal.objective in ("bytes", "macs")
 
 
-def _all_moves(course: Course) -> list[Moves] | None:
+def _all_moves(context: SearchContext) -> list[Moves] | None:
     """Return the moves of every start; None where there are too many placements to try them all."""
     found: list[Moves] = []
-    for trials in course.by_start.values():
-        found.append(course.moves(trials))
+    for trials in context.by_start.values():
+        found.append(context.moves(trials))
         if sum(moves.count for moves in found) > MOST_EXACT:
             return None
     return found

@@ -40,7 +40,7 @@ def _needed(moves: Moves) -> int | None:
 
     def meets(*counts: int) -> bool:
         """Return whether the first count meets the constraints; the others are measured ahead."""
-        moves.foresee(dict(moves.order[:each]) for each in counts)
+        moves.prefetch(dict(moves.order[:each]) for each in counts)
         return moves.trials.of(dict(moves.order[: counts[0]])).meets
 
     while not meets(count, *_doubled(count, most)):
@@ -83,7 +83,7 @@ def lower(moves: Moves, levels: Levels) -> bool:
         while levels[layer] is not None:
             if moves.stopped():
                 return False
-            moves.foresee(
+            moves.prefetch(
                 {**levels, later: moves.below(later, levels[later])}
                 for later in order[place:]
                 if levels[later] is not None
@@ -126,7 +126,7 @@ def try_all(every: Sequence[Moves]) -> bool:
             return True
         if moves.stopped():
             return False
-        measured.foresee((later.trials, chosen) for _, later, chosen in candidates[place:])
+        measured.prefetch((later.trials, chosen) for _, later, chosen in candidates[place:])
         moves.trials.of(levels)
     return True
 
@@ -157,7 +157,7 @@ def solve(moves: Moves) -> bool:
             return False
         middle = (lowest + highest) / 2.0
         likely = (solved(limit) for limit in (middle, (lowest + middle) / 2.0, (middle + highest) / 2.0))
-        moves.foresee(levels for levels in likely if levels is not None)
+        moves.prefetch(levels for levels in likely if levels is not None)
         chosen = solved(middle)
         if chosen is not None and trials.of(chosen).meets:
             lowest = middle
@@ -189,7 +189,7 @@ def follow_times(moves: Moves) -> bool:
     for place, group in enumerate(tried):
         if moves.stopped():
             return False
-        moves.foresee(switched(later) for later in tried[place:])
+        moves.prefetch(switched(later) for later in tried[place:])
         best = _better(moves, trials.of(switched(group)), best)
     return True
 
@@ -207,7 +207,7 @@ def move_pairs(moves: Moves) -> bool:
     for place, (first, level) in enumerate(tried):
         if moves.stopped():
             return False
-        moves.foresee({**best.levels, later: elsewhere} for later, elsewhere in tried[place:])
+        moves.prefetch({**best.levels, later: elsewhere} for later, elsewhere in tried[place:])
         best = _better(moves, trials.of({**best.levels, first: level}), best)
     return True
 
@@ -253,7 +253,7 @@ def _improve(moves: Moves, levels: Levels, noise: dict[tuple[str, Level], float]
             continue
         if moves.stopped():
             return False
-        moves.foresee(later for one in changes[place:] if (later := changed(*one)) is not None)
+        moves.prefetch(later for one in changes[place:] if (later := changed(*one)) is not None)
         trials.of(placement)
         best = goal.best(trials.steps)
     return True

@@ -14,7 +14,7 @@ from qdq_workbench.analysis.search_result import SearchStep, cost_of
 from qdq_workbench.analysis.search_starts import Start
 from qdq_workbench.analysis.search_stopwatch import Stopwatch
 from qdq_workbench.analysis.search_switches import SwitchedTrials
-from qdq_workbench.analysis.search_workers import Ahead, Answer, Asked, first_unknown
+from qdq_workbench.analysis.search_workers import Answer, ParallelMeasurer, Request, first_unknown
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.conversion.engine.retarget import replan
 from qdq_workbench.conversion.engine.strip import strip
@@ -42,7 +42,7 @@ class Measured:
         known: Known,
         show: ProgressFunction,
         stopwatch: Stopwatch | None,
-        ahead: Ahead | None = None,
+        ahead: ParallelMeasurer | None = None,
     ) -> None:
         self.q_model, self.judge, self.goal = q_model, judge, goal
         self.known, self.show, self.stopwatch, self._ahead = known, show, stopwatch, ahead
@@ -60,7 +60,7 @@ class Measured:
         """Return the metric of the float model on held-out samples."""
         return self.known.once(self.known.confirmed, FLOAT, lambda: judge(self.float_model, self.float_model))
 
-    def foresee(self, likely: Iterable[tuple[Trials, Mapping[str, Level]]]) -> None:
+    def prefetch(self, likely: Iterable[tuple[Trials, Mapping[str, Level]]]) -> None:
         """Let workers, if there are several, measure the accuracies that are likely to be needed.
 
         Args:
@@ -70,7 +70,7 @@ class Measured:
         ahead = self._ahead
         if ahead is None or ahead.width < 2:
             return
-        asked = first_unknown((trials.asked(levels) for trials, levels in likely), ahead.width)
+        asked = first_unknown((trials.request(levels) for trials, levels in likely), ahead.width)
         if asked:
             ahead.measure(asked, self._learn)
 
@@ -155,12 +155,12 @@ class Trials:
             self.measured.add(key, self._step(raised, self._accuracy(raised)))
         return self.measured.by_key[key]
 
-    def asked(self, levels: Mapping[str, Level]) -> Asked | None:
+    def request(self, levels: Mapping[str, Level]) -> Request | None:
         """Return the request by which a worker measures a placement; None if its accuracy is known."""
         key, known = self._key(levels), self.measured.known
         if key in known.accuracies or key in known.switched:
             return None
-        return Asked(key, self.base, self.plan(levels), by_switches=bool(self._switches and self._raised(levels)))
+        return Request(key, self.base, self.plan(levels), by_switches=bool(self._switches and self._raised(levels)))
 
     def built(self, step: SearchStep) -> SearchStep:
         """Return the step with the accuracy of its built model, which replaces one that was measured by switches."""

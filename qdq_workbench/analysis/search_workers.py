@@ -24,7 +24,7 @@ from qdq_workbench.placement.plan import PlacementPlan
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
+class Request:
     """A placement whose accuracy is requested.
 
     Args:
@@ -53,7 +53,7 @@ class Answer:
     by_switches: bool
 
 
-class Ahead:
+class ParallelMeasurer:
     """Measures placements in workers, as many at once as there are workers.
 
     Args:
@@ -69,7 +69,7 @@ class Ahead:
         alone = joblib.Parallel(n_jobs=n_jobs).n_jobs in (None, 1)
         self.width = 1 if alone else max(1, joblib.effective_n_jobs(n_jobs))
 
-    def measure(self, asked: Sequence[Asked], tell: Callable[[str, Answer], None]) -> None:
+    def measure(self, asked: Sequence[Request], tell: Callable[[str, Answer], None]) -> None:
         """Measure placements, and report each as soon as it is known.
 
         A search can stop only after all of them: there is at most one per worker, so all are under way.
@@ -97,7 +97,7 @@ class _Bench:
     def of(cls, q_model: QuantizedModel, job: Job[_Bench]) -> _Bench:
         return cls(q_model, job)
 
-    def answer(self, asked: Asked) -> Answer:
+    def answer(self, asked: Request) -> Answer:
         if asked.by_switches:
             found = self._switches(asked.start).measure(asked.plan)
             if found is not None:
@@ -111,14 +111,14 @@ class _Bench:
         return self._switched[1]
 
 
-def first_unknown(asked: Iterable[Asked | None], width: int) -> list[Asked]:
+def first_unknown(asked: Iterable[Request | None], width: int) -> list[Request]:
     """Return the placements to measure ahead: none if the first request is known already.
 
     Args:
         asked: Requests in the order in which the search will probably need them; None for a known one.
         width: How many at most.
     """
-    found: dict[str, Asked] = {}
+    found: dict[str, Request] = {}
     for one in asked:
         if one is not None:
             found.setdefault(one.key, one)

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from qdq_workbench._interrupts import released_between
+from qdq_workbench._progress import is_count
 from qdq_workbench.errors import DataError
 from qdq_workbench.graph_builder import input_structure
 
@@ -59,7 +60,7 @@ def batch_count(model: keras.Model, data: Any, batch_size: int = 32) -> int | No
 
 
 def _check_batch_size(batch_size: Any) -> None:
-    if isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
+    if not is_count(batch_size):
         raise DataError(f"batch_size must be an integer from 1 on. Received: batch_size={batch_size!r}")
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from qdq_workbench._interrupts import interrupts_held, interrupts_released, safe_point
+from qdq_workbench._progress import is_count
 from qdq_workbench.calibration.batches import batch_count, input_batches
 from qdq_workbench.calibration.data_scale import input_ranges, warn_of_scale
 from qdq_workbench.calibration.observers.power_of_two import kind_of_rounding
@@ -89,7 +90,7 @@ def calibrate(
         (-1.0, 2.0)
     """
     check_quantized(q_model)
-    if steps is not None and (isinstance(steps, bool) or not isinstance(steps, (int, np.integer)) or steps < 1):
+    if steps is not None and not is_count(steps):
         raise DataError(f"steps must be an integer from 1 on, or None for all batches. Received: steps={steps!r}")
     rounding = kind_of_rounding(power_of_two)
     known, before = known_ranges(q_model), input_ranges(q_model)

@@ -23,6 +23,7 @@ from qdq_workbench.errors import ExportError
 from qdq_workbench.quantizers import bias_room
 from qdq_workbench.quantizers.bias_room import bias_codes, bias_scale, least_weight_scale
 from qdq_workbench.quantizers.blocks import scale_shape, spread
+from qdq_workbench.quantizers.numerics import storage_dtype
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 
@@ -117,16 +118,19 @@ def encode_bias(bias: np.ndarray, data: Encoding, weight: Encoding) -> BiasEncod
     return None if codes is None else BiasEncoding(scale, codes)
 
 
-def storage_dtype(spec: QuantizerSpec) -> np.dtype:
-    """Return the numpy type of the integers of a grid in a file.
+def pack_pairs(codes: np.ndarray) -> np.ndarray:
+    """Return 4-bit codes packed two in a byte, the first one in the lower half, as LiteRT and ONNX files hold them.
+
+    Args:
+        codes: Integers from -8 to 7, or from 0 to 15.
 
     Example:
-        >>> str(storage_dtype(QuantizerSpec(num_bits=4)))
-        'int8'
+        >>> pack_pairs(np.array([1, -1, 7])).tolist()
+        [241, 7]
     """
-    if spec.num_bits <= 8:
-        return np.dtype(np.int8 if spec.signed else np.uint8)
-    return np.dtype(np.int16 if spec.signed else np.uint16)
+    flat = codes.reshape(-1).astype(np.uint8) & 0xF
+    flat = np.append(flat, np.zeros(flat.size % 2, np.uint8))
+    return np.asarray(flat[0::2] | (flat[1::2] << 4), np.uint8)
 
 
 def clip_bounds(encoding: Encoding) -> tuple[np.float32, np.float32] | None:

@@ -16,6 +16,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from qdq_workbench.errors import ExportError
+from qdq_workbench.export.encodings import pack_pairs
 from qdq_workbench.export.keras_side.float_graph import FloatGraph
 from qdq_workbench.graph.free_names import take_name
 from qdq_workbench.onnx_graph.graph import Graph
@@ -33,25 +34,37 @@ _NUMBER = re.compile(r"__\d+$")
 _RUNNING_NUMBER = re.compile(r"__\d+(?=$|[:/])")
 
 
-def finish(
-    graph: Graph,
-    names: FloatGraph,
-    *,
-    dynamic_batch: bool,
-    four_bits: Collection[str] = (),
-    checked: bool = True,
-) -> onnx.ModelProto:
-    """Return the graph as a checked model with its final names.
+def finish(graph: Graph, names: FloatGraph, *, dynamic_batch: bool, four_bits: Collection[str] = ()) -> onnx.ModelProto:
+    """Return the graph as a model with its final names that `onnx.checker` accepts, as far as it fits into one file.
 
     Args:
         graph: The finished graph.
         names: The names of its cut ends and traced scopes.
         dynamic_batch: Whether an unknown first axis of inputs and outputs is named as the batch.
         four_bits: Names of the weights whose integers are packed two in a byte.
-        checked: Run `onnx.checker`, unless the model is too large for one file.
 
     Raises:
         ExportError: If `onnx.checker` refuses the model, or a constant is larger than ONNX can hold.
+    """
+    model = assemble(graph, names, dynamic_batch=dynamic_batch, four_bits=four_bits)
+    try:
+        if constant_bytes(model) <= SINGLE_FILE_LIMIT:  # larger ones are read from the written file
+            onnx.checker.check_model(model, full_check=True)
+    except Exception as error:
+        raise ExportError(
+            "The exported model did not pass onnx.checker, which is an error of the exporter; please report it with "
+            f"the model. Received: {type(error).__name__}: {error}"
+        ) from error
+    return model
+
+
+def assemble(
+    graph: Graph, names: FloatGraph, *, dynamic_batch: bool, four_bits: Collection[str] = ()
+) -> onnx.ModelProto:
+    """Return the graph as a model with its final names; the arguments are those of `finish`.
+
+    Raises:
+        ExportError: If a constant is larger than ONNX can hold.
     """
     graph.prune()
     packed = _packed_constants(graph, four_bits)
@@ -81,16 +94,7 @@ def finish(
     opsets = [helper.make_opsetid("", graph.opset), *graph.other_domains]
     # The oldest IR version that has the opset: a runtime refuses a newer IR than it knows.
     ir_version = helper.find_min_ir_version_for(opsets[:1])
-    model = helper.make_model(proto, opset_imports=opsets, ir_version=ir_version, producer_name="qdq_workbench")
-    try:
-        if checked and constant_bytes(model) <= SINGLE_FILE_LIMIT:  # larger ones are read from the written file
-            onnx.checker.check_model(model, full_check=True)
-    except Exception as error:
-        raise ExportError(
-            "The exported model did not pass onnx.checker, which is an error of the exporter; please report it with "
-            f"the model. Received: {type(error).__name__}: {error}"
-        ) from error
-    return model
+    return helper.make_model(proto, opset_imports=opsets, ir_version=ir_version, producer_name="qdq_workbench")
 
 
 def _check_size(name: str, value: np.ndarray) -> None:
@@ -116,15 +120,9 @@ def _packed_constants(graph: Graph, four_bits: Collection[str]) -> set[str]:
 def _constant(value: np.ndarray, name: str, packed: bool) -> onnx.TensorProto:
     if not packed:
         return _plain_constant(value, name)
+    # Not another field than `raw_data`, which may take twice as much.
     kind = onnx.TensorProto.UINT4 if value.dtype == np.uint8 else onnx.TensorProto.INT4
-    return onnx.TensorProto(data_type=kind, dims=value.shape, raw_data=_two_in_a_byte(value), name=name)
-
-
-def _two_in_a_byte(value: np.ndarray) -> bytes:
-    """Pack 4-bit integers for `raw_data`, the first of two in the lower half; other fields may take twice as much."""
-    nibbles = value.reshape(-1).view(np.uint8) & 0x0F
-    padded = np.append(nibbles, np.zeros(nibbles.size % 2, np.uint8))
-    return bytes(padded[0::2] | (padded[1::2] << 4))
+    return onnx.TensorProto(data_type=kind, dims=value.shape, raw_data=pack_pairs(value).tobytes(), name=name)
 
 
 def _plain_constant(value: np.ndarray, name: str) -> onnx.TensorProto:

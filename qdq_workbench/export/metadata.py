@@ -122,9 +122,22 @@ def graph_digest(proto: onnx.ModelProto) -> str:
     Args:
         proto: The model; its metadata are left out.
     """
-    for tensor in proto.graph.initializer:  # loading external data sets the field, which must not change the hash
-        if tensor.data_location == onnx.TensorProto.DEFAULT:
-            tensor.ClearField("data_location")
+    # Loading external data sets a field to its default, which must not change the hash, nor hashing the model.
+    loaded = [
+        tensor
+        for tensor in proto.graph.initializer
+        if tensor.HasField("data_location") and tensor.data_location == onnx.TensorProto.DEFAULT
+    ]
+    for tensor in loaded:
+        tensor.ClearField("data_location")
+    try:
+        return _digest_of_graph(proto)
+    finally:
+        for tensor in loaded:
+            tensor.data_location = onnx.TensorProto.DEFAULT
+
+
+def _digest_of_graph(proto: onnx.ModelProto) -> str:
     if constant_bytes(proto) <= SINGLE_FILE_LIMIT:
         return hashlib.sha256(proto.graph.SerializeToString(deterministic=True)).hexdigest()
     hashed = hashlib.sha256()  # protobuf writes 2 GB at most: first the constants one by one, then the rest

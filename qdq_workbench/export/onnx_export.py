@@ -118,7 +118,7 @@ def export_onnx(
         warnings.warn(notes[-1], stacklevel=3)  # past the decorator
     return ExportReport(
         path=written,
-        target=chosen.name,
+        target=q_model.plan.target_label,
         opset=standard_opset(proto),
         activations=activations,
         weights=len(tensors) - activations,

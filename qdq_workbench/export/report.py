@@ -14,7 +14,8 @@ class ExportReport:
 
     Args:
         path: The file.
-        target: The target that it was exported for.
+        target: The target that it was exported for, as `PlacementPlan.target_label`: "onnxruntime", or
+            "onnxruntime (altered)".
         opset: Its ONNX opset.
         activations: Number of Q/DQ pairs on activations.
         weights: Number of weights stored as integers followed by DequantizeLinear.

@@ -9,6 +9,7 @@ from typing import Any
 import onnx
 
 from qdq_workbench.errors import QuantizerError
+from qdq_workbench.export.insert_qdq import NARROWING
 from qdq_workbench.export.passes.restore_gelus import find_gelu
 from qdq_workbench.export.passes.restore_layer_normalizations import find_layer_normalization
 from qdq_workbench.export.passes.restore_rms_normalizations import find_rms_normalization
@@ -235,7 +236,7 @@ class _View:
     def _is_transparent(self, node: onnx.NodeProto, reads: list[str]) -> bool:
         if node.op_type in (QUANTIZE, DEQUANTIZE) or node.op_type in _TRANSPARENT:
             return True
-        if node.op_type == "Clip" and node.name.endswith("/Clip"):
+        if node.op_type == "Clip" and node.name.endswith(NARROWING):
             behind = self._graph.readers(node.output[0])
             if behind and behind[0].op_type == QUANTIZE and behind[0].name.startswith(node.name[:-4]):
                 return True
@@ -256,7 +257,7 @@ class _View:
         return node.op_type == "Min" and before is not None and before.op_type == "Max" and self._is_clip(before)
 
     def _behind_pair(self, tensor: str) -> bool:
-        return self._graph.quantizer_of(tensor) is not None
+        return self._graph.dequantize_of(tensor) is not None
 
     def _keep_pair(self, root: str, node: onnx.NodeProto) -> None:
         found = self._graph.parameters(node)
@@ -274,7 +275,7 @@ class _View:
             self._pairs.setdefault(root, []).append(pair)
 
     def _keep_weight(self, node: onnx.NodeProto) -> None:
-        source = self._graph.quantizer_of(node.input[1]) if len(node.input) > 1 else None
+        source = self._graph.dequantize_of(node.input[1]) if len(node.input) > 1 else None
         codes = None if source is None else self._graph.stored(source)
         if source is None or codes is None:
             return

@@ -99,7 +99,11 @@ def lint_onnx(path: str | os.PathLike[str]) -> LintReport:
         ...     lint_onnx(export_onnx(q_model, pathlib.Path(folder) / "model.onnx").path).findings
         ()
     """
-    proto = load_graph(path)
+    return lint_model(path, load_graph(path))
+
+
+def lint_model(path: str | os.PathLike[str], proto: onnx.ModelProto) -> LintReport:
+    """Return the findings in a model that `load_graph` read from a file, or `inlined` returned."""
     graphs = list(QDQGraph(proto).all_graphs())
     findings, planned = split_planned((finding for graph in graphs for rule in RULES for finding in rule(graph)), proto)
     weights = sum(
@@ -132,12 +136,25 @@ def load_graph(path: str | os.PathLike[str]) -> onnx.ModelProto:
     Raises:
         FileAccessError: If the file cannot be read, or is not an ONNX model.
     """
-    model = read_model(
+    return inlined(read_whole(path))
+
+
+def read_whole(path: str | os.PathLike[str]) -> onnx.ModelProto:
+    """Return an ONNX model with its external data and its functions.
+
+    Raises:
+        FileAccessError: If the file cannot be read, or is not an ONNX model.
+    """
+    return read_model(
         as_path(path, FileAccessError),
         in_place_of_litert="this reads ONNX files. A LiteRT file is checked by files.verify_tflite (qdq-workbench "
         "verify FILE.tflite --model Q_MODEL) and measured by profile_onnx(path, runtime='litert') (--runtime litert), "
         "on the device by LiteRT's own benchmark_model; export_onnx writes the same model as an ONNX file",
     )
+
+
+def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model with its functions inlined if any of them has Q or DQ nodes, else the model itself."""
     if any(_quantizes(function.node) for function in model.functions):
         return onnx.inliner.inline_local_functions(model)
     return model

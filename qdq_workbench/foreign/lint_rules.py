@@ -170,7 +170,7 @@ def operands(graph: QDQGraph) -> Iterator[Finding]:
     for node in graph.nodes:
         if node.op_type not in WEIGHTED:
             continue
-        quantized = [graph.quantizer_of(tensor) is not None for tensor in node.input[:2]]
+        quantized = [graph.dequantize_of(tensor) is not None for tensor in node.input[:2]]
         if sum(quantized) == 1 and not (quantized[1] and _in_blocks(graph, node.input[1])):
             missing = "input" if not quantized[0] else "weight"
             yield Finding("QDQ-OPERAND", name_of(node), f"its {missing} is not quantized, so it is computed in float")
@@ -178,7 +178,7 @@ def operands(graph: QDQGraph) -> Iterator[Finding]:
 
 def _in_blocks(graph: QDQGraph, tensor: str) -> bool:
     """Return whether a weight is in blocks: its activations stay in float, and runtimes have a kernel for that."""
-    dequantize = graph.quantizer_of(tensor)
+    dequantize = graph.dequantize_of(tensor)
     return dequantize is not None and attribute(dequantize, "block_size", 0) > 0
 
 
@@ -187,7 +187,7 @@ def joins(graph: QDQGraph) -> Iterator[Finding]:
     for node in graph.nodes:
         if node.op_type != "Concat":
             continue
-        dequantized = [graph.quantizer_of(tensor) is not None for tensor in node.input]
+        dequantized = [graph.dequantize_of(tensor) is not None for tensor in node.input]
         if any(dequantized) and not all(dequantized):
             missing = dequantized.index(False)
             yield Finding("QDQ-JOIN", name_of(node), f"input {missing} is float while others are quantized")

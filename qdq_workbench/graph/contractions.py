@@ -44,14 +44,35 @@ def count_products(equation: str, shapes: Sequence[Shape], batched: int = 0) -> 
     return total
 
 
+def equation_terms(equation: str) -> tuple[list[str], str | None]:
+    """Return the letters of every operand of an einsum, and those of its result; None for an equation without one.
+
+    Example:
+        >>> equation_terms("ab, bc -> ac")
+        (['ab', 'bc'], 'ac')
+    """
+    sources, arrow, result = equation.replace(" ", "").partition("->")
+    return sources.split(","), result if arrow else None
+
+
+def product_terms(equation: str) -> tuple[str, str, str]:
+    """Return the letters of both operands of an einsum, and those of its result; empty for what the equation lacks.
+
+    Example:
+        >>> product_terms("abc,cd->abd")
+        ('abc', 'cd', 'abd')
+    """
+    (left, *others), result = equation_terms(equation)
+    return left, ",".join(others), result or ""
+
+
 def _letters(equation: str, shapes: Sequence[Shape]) -> tuple[list[list[str]], list[str]]:
     """Return the names of the axes of every operand and of the result; those of an ellipsis count from the right."""
-    sources, arrow, result = equation.replace(" ", "").partition("->")
-    terms = sources.split(",")
+    terms, result = equation_terms(equation)
     ranks = [len(shape) - len(term.replace(_ELLIPSIS, "")) for term, shape in zip(terms, shapes, strict=False)]
     operands = [_expanded(term, rank) for term, rank in zip(terms, ranks, strict=False)]
     hidden = max([0, *(rank for term, rank in zip(terms, ranks, strict=False) if _ELLIPSIS in term)])
-    if arrow:
+    if result is not None:
         return operands, _expanded(result, hidden)
     every = [letter for letters in operands for letter in letters]
     return operands, [letter for letter in every if letter.startswith("-") or every.count(letter) == 1]

@@ -17,6 +17,8 @@ from qdq_workbench.graph.model_graph import ModelGraph, Node
 
 #: The node setting of an `ops.pad` that pads with zeros: how many, before and after each axis.
 ZEROS = "zeros"
+#: Activations whose input TFMOT quantizes instead of their output; for gelu both are.
+BEFORE_ACTIVATION = ("softmax", "sigmoid", "tanh", "gelu")
 #: The layers that compute one activation function, whatever their settings.
 _FUNCTIONS = tuple(name for name in ACTIVATION_LAYERS if KINDS[name].activation and name != "ReLU")
 

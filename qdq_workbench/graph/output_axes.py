@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from qdq_workbench.graph.contractions import product_terms
 from qdq_workbench.graph.kinds import CONVOLUTIONS, DEPTHWISE, TRANSPOSED
 from qdq_workbench.graph.model_graph import Node, Part
 
@@ -51,5 +52,5 @@ def owner_of(node: Node, weight: str) -> tuple[Node | Part | None, tuple[int, ..
 
 def kernel_letters(owner: Node | Part) -> tuple[str, str]:
     """Return the letters of an einsum's kernel, one per axis, and those of its result; empty where unknown."""
-    operands, _, result = str(owner.settings.get("equation", "")).replace(" ", "").partition("->")
-    return operands.partition(",")[2], result
+    _, letters, result = product_terms(str(owner.settings.get("equation", "")))
+    return letters, result

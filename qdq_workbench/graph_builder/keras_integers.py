@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qdq_workbench.errors import UnsupportedModelError, first_line
+from qdq_workbench.graph.contractions import product_terms
 from qdq_workbench.graph_builder.layer_parts import inner_layers, layer_weights
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
@@ -180,8 +181,7 @@ def _kernel_axes(layer: Any, path: str) -> tuple[tuple[int, ...], tuple[int, ...
     if isinstance(layer, keras.layers.Dense):
         return (int(layer.input_spec.axes[-1]), int(layer.units)), (0,)
     shape = tuple(getattr(layer, "original_kernel_shape", None) or layer._kernel.shape)
-    operands, _, result = layer.equation.replace(" ", "").partition("->")
-    letters = operands.partition(",")[2]
+    _, letters, result = product_terms(layer.equation)
     if len(letters) != len(shape):
         raise _refusal(layer, path, f"its equation {layer.equation!r} leaves the axes of the kernel open")
     return shape, tuple(axis for axis, letter in enumerate(letters) if letter not in result)

@@ -15,6 +15,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from qdq_workbench.graph.contractions import product_terms
+
 _FAR_BELOW = -0.7 * 3.38953e38  # Keras's value for a masked score
 
 
@@ -33,9 +35,7 @@ def in_parts(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
 def _einsum(equation: str, one: Any, other: Any) -> Any:
     """Return an einsum of two tensors as a matrix product; None if it is none."""
-    sides, _, result = equation.replace(" ", "").partition("->")
-    left, _, right = sides.partition(",")
-    given = (left, right, result)
+    left, right, result = given = product_terms(equation)
     if "..." in equation or not result or any(len(set(axes)) != len(axes) for axes in given):
         return None
     if not set(left) ^ set(right) <= set(result) or not set(result) <= set(left) | set(right):

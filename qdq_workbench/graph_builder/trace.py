@@ -14,6 +14,7 @@ import tensorflow as tf
 from keras import tree
 
 from qdq_workbench.errors import first_line
+from qdq_workbench.graph.contractions import product_terms
 from qdq_workbench.graph.kinds import DROPOUTS
 from qdq_workbench.graph_builder.between_layers import SizedReshape
 from qdq_workbench.graph_builder.layer_parts import carries_mask, inner_layers, layer_parts, takes_training
@@ -341,8 +342,8 @@ class _Untouched:
 def _einsum_spec(layer: Any, inputs: Any, **kwargs: Any) -> Any:
     """Return the output spec of an EinsumDense, with the sizes of its input that its `output_shape` leaves open."""
     found = type(layer).compute_output_spec(layer, inputs, **kwargs)
-    sides, _, result = layer.equation.partition("->")
-    sizes = dict(zip(sides.partition(",")[0], inputs.shape, strict=False))
+    left, _, result = product_terms(layer.equation)
+    sizes = dict(zip(left, inputs.shape, strict=False))
     if "..." in layer.equation or len(result) != len(found.shape):
         return found
     shape = tuple(sizes.get(axis) if size is None else size for axis, size in zip(result, found.shape, strict=True))

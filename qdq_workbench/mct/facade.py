@@ -35,7 +35,7 @@ from qdq_workbench import (
 from qdq_workbench.errors import DataError, SpecError
 from qdq_workbench.mct.decisions import adapted_plan
 from qdq_workbench.mct.default_keras_info import DEFAULT_KERAS_INFO
-from qdq_workbench.mct.gradient_ptq import GradientPTQConfig
+from qdq_workbench.mct.gradient_ptq import GradientPTQConfig, check_n_iter
 from qdq_workbench.mct.quantization_config import (
     CALIBRATION_METHODS,
     DEFAULTCONFIG,
@@ -121,8 +121,7 @@ class _Data:
     """The representative data, which can be read several times."""
 
     def __init__(self, source: Any, n_iter: int) -> None:
-        if isinstance(n_iter, bool) or not isinstance(n_iter, int) or n_iter < 1:
-            raise SpecError(f"n_iter must be an integer from 1 on. Received: n_iter={n_iter!r}")
+        check_n_iter(n_iter)
         if not callable(source):
             raise DataError(
                 "representative_data_gen must be a function that returns a batch, a list of one array per input, or a "

@@ -50,8 +50,7 @@ class GradientPTQConfig:
 
     def __post_init__(self) -> None:
         """Check the arguments."""
-        if isinstance(self.n_iter, bool) or not isinstance(self.n_iter, int) or self.n_iter < 1:
-            raise SpecError(f"n_iter must be an integer from 1 on. Received: n_iter={self.n_iter!r}")
+        check_n_iter(self.n_iter)
         if not isinstance(self.train_bias, bool):
             raise SpecError(f"train_bias must be True or False. Received: train_bias={self.train_bias!r}")
         for name, advice in _INSTEAD.items():
@@ -65,3 +64,9 @@ class GradientPTQConfig:
                 "representative_data_gen must be a function that returns a batch, a list of one array per input, or "
                 f"None. Received: {type(self.representative_data_gen).__name__}"
             )
+
+
+def check_n_iter(n_iter: Any) -> None:
+    """Raise SpecError unless a number of batches is an integer from 1 on."""
+    if isinstance(n_iter, bool) or not isinstance(n_iter, int) or n_iter < 1:
+        raise SpecError(f"n_iter must be an integer from 1 on. Received: n_iter={n_iter!r}")

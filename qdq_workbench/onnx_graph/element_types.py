@@ -20,17 +20,15 @@ _TYPED_BY_ATTRIBUTE = frozenset({"RandomNormal", "RandomUniform", "RandomNormalL
 
 @dataclasses.dataclass(frozen=True)
 class Following:
-    """The inputs and outputs of an operator that share the type that it computes in.
+    """The inputs of an operator that have the type that it computes in.
 
     Args:
         inputs: Indexes of these inputs; the last one stands for all further ones of a variadic input.
-        outputs: Indexes of these outputs.
         variadic: Whether the last input may be repeated.
         allowed: The allowed types, as ONNX writes them: "tensor(float16)".
     """
 
     inputs: frozenset[int]
-    outputs: frozenset[int]
     variadic: bool
     allowed: frozenset[str]
 
@@ -52,7 +50,7 @@ def schema_of(op: str, opset: int) -> Any:
 
 @functools.cache
 def following(op: str, opset: int) -> Following | None:
-    """Return which inputs and outputs of an operator share the type that it computes in; None where none does.
+    """Return which inputs of an operator have the type that it computes in; None where none does.
 
     That is the type of its first output, or of its first input if that output cannot be float32.
     """
@@ -65,7 +63,6 @@ def following(op: str, opset: int) -> Following | None:
         if "tensor(float)" in allowed.get(parameter, ()):
             return Following(
                 frozenset(i for i, end in enumerate(schema.inputs) if end.type_str == parameter),
-                frozenset(i for i, end in enumerate(schema.outputs) if end.type_str == parameter),
                 bool(schema.inputs) and schema.inputs[-1].option == defs.OpSchema.FormalParameterOption.Variadic,
                 frozenset(allowed[parameter]),
             )

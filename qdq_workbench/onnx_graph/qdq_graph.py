@@ -11,6 +11,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+PAIR_OPERATORS = frozenset({QUANTIZE, DEQUANTIZE})
 # Operations that only move or select values, so that they run on integers unchanged.
 MOVES = frozenset(
     {
@@ -131,7 +132,7 @@ class QDQGraph:
             node = self.producer(tensor)
         return tensor
 
-    def quantizer_of(self, tensor: str) -> onnx.NodeProto | None:
+    def dequantize_of(self, tensor: str) -> onnx.NodeProto | None:
         """Return the DequantizeLinear that a tensor comes from, also through movements of data; None without one."""
         node = self.producer(self.origin(tensor))
         return node if node is not None and node.op_type == DEQUANTIZE else None

@@ -190,7 +190,7 @@ def _filled(samples: np.ndarray, count: int) -> np.ndarray:
     return samples if len(samples) == count else np.resize(samples, (count, *samples.shape[1:]))
 
 
-def needs_help(model: str | bytes) -> bool:
+def needs_disabled_rewriting(model: str | bytes) -> bool:
     """Return whether a file opens only without ONNX Runtime's rewriting of int8 pairs.
 
     Args:

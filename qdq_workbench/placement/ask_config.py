@@ -14,11 +14,10 @@ from typing import Any
 
 from qdq_workbench.errors import SpecError
 from qdq_workbench.graph.model_graph import Node
-from qdq_workbench.graph.op_kinds import activation_name
+from qdq_workbench.graph.op_kinds import BEFORE_ACTIVATION, activation_name
 from qdq_workbench.placement.settings import Settings
 
 # Activations of which TensorFlow Model Optimization quantizes the input, not the output.
-_BEFORE_ACTIVATION = ("softmax", "sigmoid", "tanh", "gelu")
 
 
 def ask_config(config: Any, node: Node, layer: Any, weights: Sequence[tuple[str, Any]], source: str) -> Settings:
@@ -149,7 +148,7 @@ def _check_activation(node: Node, activations: Sequence[tuple[Any, Any]], layer:
                 f"Received: {attributes or getattr(activation, '__name__', type(activation).__name__)}"
             )
     name = activation_name(node)
-    if name in _BEFORE_ACTIVATION:
+    if name in BEFORE_ACTIVATION:
         raise SpecError(
             f"{where}: values are quantized before {name}, that is inside the layer, where no file can hold a Q/DQ "
             f"pair. Split the layer into one without activation and keras.layers.Activation({name!r}) (which "

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 
+from qdq_workbench.graph.contractions import product_terms
 from qdq_workbench.graph.kinds import HOLDERS, KINDS
 from qdq_workbench.graph.model_graph import Node, Part, Weight
 from qdq_workbench.graph.op_kinds import multiplies_with_table
@@ -207,8 +208,7 @@ def _axis(axis: int | str | None, shape: tuple[int, ...], equation: str) -> int 
         return None
     if not isinstance(axis, str):
         return axis % len(shape)
-    operands, _, result = equation.replace(" ", "").partition("->")
-    letters = operands.partition(",")[2]
+    _, letters, result = product_terms(equation)
     shared = [index for index, letter in enumerate(letters) if letter in result and len(letters) == len(shape)]
     return max(shared, key=lambda index: (shape[index], index)) if shared else None
 

@@ -25,6 +25,7 @@ from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 _UNREAD = "no output of the model depends on it: of the layer's results only others are read"
 #: The override with which a tensor stays in float.
 FLOAT = "float"
+_DEFAULT_TARGET = "tensorrt"  # of the arguments `target` beside a plan
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
@@ -51,6 +52,20 @@ def make_plan(graph: ModelGraph, decisions: Mapping[str, Decision], mode: str, t
     plan = PlacementPlan(graph, mode, target.name, tuple(placements), dict(decisions), altered_target=altered)
     unquantized = tuple(_unquantized(plan))
     return PlacementPlan(graph, mode, target.name, plan.placements, plan.decisions, unquantized, altered)
+
+
+def check_target(plan: PlacementPlan, target: str | Target) -> None:
+    """Raise an error unless a target that is given with a plan is that of the plan, or the default of the argument.
+
+    Raises:
+        SpecError: If it is another one.
+        TargetError: If there is no such target.
+    """
+    if target != _DEFAULT_TARGET and get_target(target) != plan.target_object:
+        raise SpecError(
+            "A plan is made for one target. Make one for the other, plan_placement(model, target=...), or leave out "
+            f"target. Received: target={getattr(target, 'name', target)!r}, a plan for {plan.target_label!r}"
+        )
 
 
 def _check_blocks(graph: ModelGraph, placements: list[Placement], target: Target) -> None:

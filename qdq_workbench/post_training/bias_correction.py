@@ -55,7 +55,7 @@ def correct_biases(
         data: Samples as for `calibrate`, to measure the means of the layers' inputs; None to take the means that the
             batch normalizations predict.
         plan: A plan of this model, which decides the quantized weights and their grids; None for the default plan.
-        target: The target of the default plan.
+        target: The target of the default plan. A plan has its own.
         steps: How many batches of the data to read at most, at least 1; None for all.
         batch_size: How many samples of an array make a batch, at least 1.
 
@@ -63,7 +63,7 @@ def correct_biases(
         The corrected model, not compiled.
 
     Raises:
-        SpecError: If the plan is of another model.
+        SpecError: If the plan is of another model, or for another target than the given one.
         DataError: If the data do not fit the model, a layer's input holds NaN or infinity, or `steps` or `batch_size`
             is out of its range.
         TargetError: If the target is unknown.

@@ -14,7 +14,7 @@ import numpy as np
 from qdq_workbench.calibration.observers.range_search import RangeSearch, power_error
 from qdq_workbench.errors import QuantizerError
 from qdq_workbench.placement.plan import PlacementPlan
-from qdq_workbench.placement.targets import Target, get_target
+from qdq_workbench.placement.targets import Target
 from qdq_workbench.post_training.weight_grids import bind_float, copy_of, variable_of, weight_placements
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
@@ -39,7 +39,7 @@ def clip_weights(
         model: A built functional or sequential Keras model; it is only read.
         method: "mse", "mae" or "lp".
         plan: A plan of this model, which decides the quantized weights and their grids; None for the default plan.
-        target: The target of the default plan.
+        target: The target of the default plan. A plan has its own.
         p: The exponent of the error of method "lp", above 0.
         candidates: Number of thresholds that are tried, at least 2.
 
@@ -48,7 +48,7 @@ def clip_weights(
 
     Raises:
         QuantizerError: If the method is unknown, or `p` or `candidates` is out of range.
-        SpecError: If the plan is of another model.
+        SpecError: If the plan is of another model, or for another target than the given one.
         TargetError: If the target is unknown.
         UnsupportedModelError: If the model's graph cannot be read.
         UnbuiltModelError: If the model does not know its input shape.
@@ -59,6 +59,7 @@ def clip_weights(
         >>> model.get_layer("head").kernel.assign(np.append(np.linspace(-1, 1, 100), 3.0)[:, None]).shape
         TensorShape([101, 1])
         >>> import dataclasses
+        >>> from qdq_workbench import get_target
         >>> target = get_target("tensorrt")
         >>> four_bits = dataclasses.replace(target, weight=target.weight.replace(num_bits=4))
         >>> float(clip_weights(model, target=four_bits).get_layer("head").kernel.numpy().max()) < 2.6
@@ -71,7 +72,6 @@ def clip_weights(
     if isinstance(p, bool) or not isinstance(p, (int, float, np.number)) or not 0 < p < np.inf:
         raise QuantizerError(f"p must be a number above 0. Received: p={p!r}")
     error = power_error(_POWERS.get(method, p))
-    target = get_target(target)
     placements = weight_placements(model, bind_float(model), plan, target)
     copy, layers = copy_of(model)
     for placement in placements:

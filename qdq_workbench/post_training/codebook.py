@@ -45,14 +45,14 @@ def codebook_weights(
         method: "lut" (levels on the weight's integer grid) or "kmeans" (any levels); see the module docstring for how
             each is stored.
         plan: A plan of this model, which decides the quantized weights and their grids; None for the default plan.
-        target: The target of the default plan.
+        target: The target of the default plan. A plan has its own.
 
     Returns:
         The model with clustered weights, not compiled.
 
     Raises:
         QuantizerError: If the method is unknown, or `num_bits` out of bounds.
-        SpecError: If the plan is of another model.
+        SpecError: If the plan is of another model, or for another target than the given one.
         TargetError: If the target is unknown.
         UnsupportedModelError: If the model's graph cannot be read.
         UnbuiltModelError: If the model does not know its input shape.

@@ -31,6 +31,7 @@ from qdq_workbench.calibration.batches import input_batches
 from qdq_workbench.conversion.engine.deep_models import functional_model
 from qdq_workbench.conversion.engine.rebuild import Rebuilder
 from qdq_workbench.errors import DataError, QuantizerError
+from qdq_workbench.graph.contractions import product_terms
 from qdq_workbench.graph.kinds import BATCH_NORMALIZATION, MULTI_HEAD_ATTENTION, NORMALIZATIONS
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name
@@ -78,7 +79,7 @@ def smooth_scales(
         alpha: The share of the spread that moves into the weights, 0 to 1; None to search the best for every tensor. A
             tensor stays as it is if no alpha lowers its estimated error.
         plan: A plan of this model, which decides the quantized weights and their grids; None for the default plan.
-        target: The target of the default plan.
+        target: The target of the default plan. A plan has its own.
         steps: How many batches of the data to read at most, at least 1; None for all.
         batch_size: How many samples of an array make a batch, at least 1.
 
@@ -87,7 +88,7 @@ def smooth_scales(
 
     Raises:
         QuantizerError: If alpha is neither None nor a number from 0 to 1.
-        SpecError: If the plan is of another model.
+        SpecError: If the plan is of another model, or for another target than the given one.
         DataError: If the data do not fit the model, a tensor holds NaN or infinity, or `steps` or `batch_size` is out
             of its range.
         TargetError: If the target is unknown.
@@ -271,8 +272,7 @@ def _readers_of(graph: ModelGraph, node: Node, index: int) -> tuple[_Reader, ...
 
 def _of_einsum(node: Node) -> tuple[_Reader, ...] | None:
     """Return the kernel of an EinsumDense that contracts the last axis of its input."""
-    operands, _, result = str(node.settings.get("equation", "")).replace(" ", "").partition("->")
-    read, _, kernel = operands.partition(",")
+    read, kernel, result = product_terms(str(node.settings.get("equation", "")))
     if not read or not kernel or read[-1] not in kernel or read[-1] in result:
         return None
     return (_Reader(node.layer, "kernel", kernel.index(read[-1])),)

@@ -13,6 +13,7 @@ from qdq_workbench.conversion.engine.rebuild import Rebuilder
 from qdq_workbench.errors import SpecError
 from qdq_workbench.graph_builder import BoundGraph, bind_graph, layer_weights
 from qdq_workbench.placement.plan import Placement, PlacementPlan
+from qdq_workbench.placement.planner import check_target
 from qdq_workbench.placement.targets import Target
 from qdq_workbench.planning import plan_placement
 from qdq_workbench.quantizers import numerics
@@ -28,10 +29,10 @@ def weight_placements(
         model: The float model.
         bound: Its graph.
         plan: A plan of this model, or None for the default plan.
-        target: The target of the default plan.
+        target: The target of the default plan; with a plan, its own or the default.
 
     Raises:
-        SpecError: If the plan is of another model.
+        SpecError: If the plan is of another model, or for another target.
         TargetError: If the target is unknown.
     """
     plan = plan_placement(bound, target=target) if plan is None else plan
@@ -40,6 +41,7 @@ def weight_placements(
             "The plan is of another model; corrections before this one may have changed the layers. Make a plan of "
             f"this model with plan_placement(model). Received: plan={plan!r}, model {model.name!r}"
         )
+    check_target(plan, target)
     return [placement for placement in plan.placements if placement.site == "weight"]
 
 

@@ -16,6 +16,8 @@ from typing import Literal
 
 import onnx
 
+from qdq_workbench.onnx_graph.qdq_graph import PAIR_OPERATORS
+
 _SUFFIX = re.compile(r"(_token_\d+|_nhwc|_nchwc|_quant|/MatMulAddFusion|/MatmulTransposeFusion/?)+$")
 _PREFIX = re.compile(r"^(QLinear|Nhwc|Fused|Q(?=Gemm))+")
 _PRODUCTS = frozenset({"Gemm", "MatMul"})
@@ -33,7 +35,6 @@ _OTHER_NAMES = {
 # Operators that are computed by the kernel behind them; all others by the kernel before them.
 _PROLOGUE = frozenset({"Cast", "DequantizeLinear", "Identity", "Pad", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 _HEAVY = frozenset({"AveragePool", "Conv", "ConvTranspose", "GRU", "Gemm", "LSTM", "MatMul", "MaxPool", "Resize"})
-_PAIRS = frozenset({"DequantizeLinear", "QuantizeLinear"})
 _COPY = re.compile(r"(/duplicated|_token_\d+)+$")
 _MOVERS = frozenset({*_PROLOGUE, "QuantizeLinear", "ReorderInput", "ReorderOutput"}) - {"Pad"}
 
@@ -80,14 +81,14 @@ class _Conversions:
     """
 
     def __init__(self, file: onnx.ModelProto) -> None:
-        pairs = [node for node in file.graph.node if node.op_type in _PAIRS]
+        pairs = [node for node in file.graph.node if node.op_type in PAIR_OPERATORS]
         self._by_name = {name: node.name for node in pairs for name in (node.output[0], node.name)}
         users = Counter(node.input[1] for node in pairs if node.op_type == "DequantizeLinear")
         self._by_scale = {(node.op_type, node.input[1]): node.name for node in pairs if users[node.input[1]] == 1}
 
     def pair(self, node: onnx.NodeProto) -> str:
         """Return the name of the node of the file, empty where none is known or the node is no conversion."""
-        if node.op_type not in _PAIRS:
+        if node.op_type not in PAIR_OPERATORS:
             return ""
         names = (_COPY.sub("", name) for name in (node.output[0], node.name))
         named = next((self._by_name[name] for name in names if name in self._by_name), "")

@@ -11,10 +11,10 @@ import numpy as np
 import onnx
 
 from qdq_workbench.errors import QDQError, VerificationError
+from qdq_workbench.onnx_graph.qdq_graph import PAIR_OPERATORS
 from qdq_workbench.profiling.kernels import Kernel
 from qdq_workbench.profiling.stopwatch import Runner
 
-_PAIRS = frozenset({"DequantizeLinear", "QuantizeLinear"})
 # OpenVINO's names of the remaining nodes of a pair that it has decomposed.
 _OF_PAIRS = re.compile(r"(FakeQuantize|Convert|Multiply|Subtract)_\d+")
 _SUFFIX = re.compile(r"/(WithoutBiases|DequantizedWeights)$")
@@ -125,7 +125,7 @@ def match_executed(file: onnx.ModelProto, executed: Iterable[ExecutedNode]) -> l
         # A ReLU that its quantization clamps anyway is removed: it belongs to the kernel of its two neighbours.
         known = sorted({*named, *(place for place, (before, behind) in between.items() if {before, behind} <= named)})
         operators = [file.graph.node[place].op_type for place in known]
-        computed = [place for place, operator in zip(known, operators, strict=True) if operator not in _PAIRS]
+        computed = [place for place, operator in zip(known, operators, strict=True) if operator not in PAIR_OPERATORS]
         kind: Literal["pair", "layout"] | None = None
         if not computed:
             pairs = known or any(_OF_PAIRS.fullmatch(name) for name in plain)

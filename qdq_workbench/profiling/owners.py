@@ -10,11 +10,11 @@ import onnx
 
 from qdq_workbench.export.metadata import read_metadata
 from qdq_workbench.export.node_names import layer_of, layers_by_name
+from qdq_workbench.onnx_graph.qdq_graph import PAIR_OPERATORS
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.profiling.kernels import Kernel
 
 _LAYOUT = frozenset({"ReorderInput", "ReorderOutput", "Transpose"})
-_PAIRS = frozenset({"DequantizeLinear", "QuantizeLinear"})
 
 
 class KernelOwners:
@@ -40,7 +40,7 @@ class KernelOwners:
         """Return the kind of a kernel that belongs to no layer; None for all others."""
         if kernel.kind is not None:
             return kernel.kind
-        if kernel.operator in _PAIRS:
+        if kernel.operator in PAIR_OPERATORS:
             return "pair"
         if kernel.leader is None or (kernel.operator in _LAYOUT and self._computes(self.layer(kernel.leader))):
             return "layout"
@@ -65,7 +65,7 @@ class KernelOwners:
         for node in kernel.nodes:
             operator, name = self._operators[node], self.layer(node)
             moves = operator in _LAYOUT and self._computes(name)
-            if name != layer and operator not in _PAIRS and not moves:
+            if name != layer and operator not in PAIR_OPERATORS and not moves:
                 yield name
 
     def _computes(self, layer: str) -> bool:

@@ -38,7 +38,7 @@ def largest_magnitudes(values: Any) -> Any:
     return tf.bitcast(_reduced(tf.reduce_max, magnitudes), tf.float32)
 
 
-def extremes(values: Any) -> tuple[Any, Any]:
+def column_extremes(values: Any) -> tuple[Any, Any]:
     """Return the lowest and the highest value of every slice along the last axis.
 
     Args:
@@ -48,7 +48,7 @@ def extremes(values: Any) -> tuple[Any, Any]:
         Two float32 tensors of shape `(1, ..., 1, C)`.
 
     Example:
-        >>> low, high = extremes(tf.constant([[1.0, -2.0], [-3.0, 0.5]]))
+        >>> low, high = column_extremes(tf.constant([[1.0, -2.0], [-3.0, 0.5]]))
         >>> low.numpy(), high.numpy()
         (array([[-3., -2.]], dtype=float32), array([[1. , 0.5]], dtype=float32))
     """

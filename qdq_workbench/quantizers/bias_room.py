@@ -16,7 +16,8 @@ import numpy as np
 from qdq_workbench.quantizers.blocks import other_axes
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
-_BIAS_LIMIT = 2**30
+#: The largest magnitude of a bias's code, so that bias and accumulator together stay within int32.
+BIAS_LIMIT = 2**30
 _ROOM = 1.0 + 2.0**-20  # margin so that float32 rounding cannot move a bias code past the limit
 _SMALLEST = 2.0**-126  # for steps and scales: a normal float32, which no processor flushes to zero
 _LARGEST_SCALE = 2.0**100  # a bias that needs a larger weight scale stays in float
@@ -45,7 +46,7 @@ def bias_codes(bias: np.ndarray, scale: np.ndarray) -> np.ndarray | None:
     if not np.all(scale):
         return None
     codes = np.rint(np.asarray(bias, np.float64) / np.asarray(scale, np.float64))
-    if np.any(np.abs(codes) > _BIAS_LIMIT):
+    if np.any(np.abs(codes) > BIAS_LIMIT):
         return None
     return codes.astype(np.int32)
 
@@ -64,7 +65,7 @@ def least_weight_scale(bias: np.ndarray, input_scale: np.ndarray) -> np.ndarray:
         >>> round(float(least_weight_scale(np.array(0.5), np.array(0.25))) * 2**30, 3)
         2.0
     """
-    step = np.maximum(np.abs(np.asarray(bias, np.float64)) * _ROOM / _BIAS_LIMIT, _SMALLEST)
+    step = np.maximum(np.abs(np.asarray(bias, np.float64)) * _ROOM / BIAS_LIMIT, _SMALLEST)
     return np.asarray(np.clip(step / np.float64(input_scale), _SMALLEST, _LARGEST_SCALE), np.float32)
 
 

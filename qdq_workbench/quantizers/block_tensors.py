@@ -57,7 +57,7 @@ def reduced(reduce: Callable[..., Any], x: Any, spec: QuantizerSpec) -> Any:
     return reduce(x, axis=None if spec.axis is None else other_axes(x.shape.rank, spec.axis))
 
 
-def spread(values: Any, x: Any, spec: QuantizerSpec) -> Any:
+def spread_tensor(values: Any, x: Any, spec: QuantizerSpec) -> Any:
     """Return values per block repeated for every element.
 
     Args:

@@ -20,9 +20,9 @@ from typing import Any
 import tensorflow as tf
 
 from qdq_workbench.errors import QuantizerError
-from qdq_workbench.quantizers._column_extremes import extremes, largest_magnitudes
+from qdq_workbench.quantizers._column_extremes import column_extremes, largest_magnitudes
 from qdq_workbench.quantizers._xla import traced_for_xla
-from qdq_workbench.quantizers.block_tensors import block_axis, grouped, spread, ungrouped
+from qdq_workbench.quantizers.block_tensors import block_axis, grouped, spread_tensor, ungrouped
 from qdq_workbench.quantizers.blocks import other_axes
 from qdq_workbench.quantizers.gradients import custom_gradient
 from qdq_workbench.quantizers.numerics import SMALLEST_WIDTH, ZERO_SCALE
@@ -151,28 +151,11 @@ def fake_quantize_weight(w: Any, spec: QuantizerSpec, *, jit: bool = False) -> A
     return straight_through(w)
 
 
-def qparams_tensors(minimum: Any, maximum: Any, spec: QuantizerSpec) -> tuple[Any, Any]:
-    """Return the scale and zero point of a range, bit for bit as `numerics.qparams_from_range` does.
-
-    Args:
-        minimum: Lowest value of the range: a number, or shape `(C,)`.
-        maximum: Highest value of the range, of the same shape.
-        spec: The grid.
-
-    Returns:
-        float32 scale and zero point, of the shape of the range.
-
-    Example:
-        >>> scale, zero_point = qparams_tensors(-1.0, 254.0, QuantizerSpec(signed=False, symmetric=False))
-        >>> float(scale), float(zero_point)
-        (1.0, 1.0)
-    """
-    scale, code_low, _ = grid_tensors(minimum, maximum, spec)
-    return scale, tf.broadcast_to(tf.cast(spec.qmin - code_low, tf.float32), tf.shape(scale))
-
-
 def grid_tensors(minimum: Any, maximum: Any, spec: QuantizerSpec) -> tuple[Any, Bound, Bound]:
-    """Return the scale, and the lowest and highest code minus the zero point, of the grid of a range."""
+    """Return the scale, and the lowest and highest code minus the zero point, of the grid of a range.
+
+    They have the same bits as those of `numerics.qparams_from_range`.
+    """
     minimum, maximum = (tf.stop_gradient(tf.cast(end, tf.float32)) for end in (minimum, maximum))
     if spec.symmetric:
         scale = _scale(tf.maximum(tf.maximum(-minimum, maximum), 0.0), 2 ** (spec.num_bits - 1) - 1)
@@ -249,7 +232,7 @@ def _compiled_for_columns(spec: QuantizerSpec) -> Callable[[Any], Any]:
         if spec.symmetric:
             width = largest_magnitudes(values)
             return _nearest(values, -width, width, spec)
-        return _nearest(values, *extremes(values), spec)
+        return _nearest(values, *column_extremes(values), spec)
 
     return tf.function(compute, jit_compile=True, autograph=False)
 
@@ -279,7 +262,7 @@ def along_axis(value: Bound, x: Any, spec: QuantizerSpec) -> Bound:
     if x.shape.rank is None:
         raise QuantizerError(f"A tensor of unknown rank has no other axis than -1. Received: {spec}")
     if spec.block_size is not None:
-        return spread(value, x, spec)
+        return spread_tensor(value, x, spec)
     shape = [1] * x.shape.rank
     other_axes(x.shape.rank, spec.axis)
     shape[int(spec.axis or 0)] = -1

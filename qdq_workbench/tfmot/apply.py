@@ -11,9 +11,10 @@ from qdq_workbench import LayerQuantizeConfig, Node, QuantizationSpec, QuantizeC
 from qdq_workbench.conversion.engine.quantize_model import quantize_named
 from qdq_workbench.conversion.engine.rebuild import Rebuilder, clone_operation, copy_variables, keras_name, unique_names
 from qdq_workbench.errors import SpecError
+from qdq_workbench.graph.op_kinds import BEFORE_ACTIVATION
 from qdq_workbench.graph_builder import BoundGraph, Call, bind_graph
 from qdq_workbench.tfmot.annotate import QuantizeAnnotate, inner_of, quantize_annotate_model
-from qdq_workbench.tfmot.default_scheme import BEFORE_ACTIVATION, default_config, output_config
+from qdq_workbench.tfmot.default_scheme import default_config, output_config
 from qdq_workbench.tfmot.schemes import Default8BitQuantizeScheme, DefaultQuantizeScheme
 
 _PREFIX = "quant_"

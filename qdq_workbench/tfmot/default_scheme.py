@@ -16,7 +16,7 @@ import keras
 
 from qdq_workbench import LastValueQuantizer, ModelGraph, Node, QuantizeConfig
 from qdq_workbench.errors import SpecError
-from qdq_workbench.graph.op_kinds import activation_name
+from qdq_workbench.graph.op_kinds import BEFORE_ACTIVATION, activation_name
 from qdq_workbench.placement.defaults import find_default
 from qdq_workbench.tfmot.quantizers import MovingAverageQuantizer
 from qdq_workbench.tfmot.schemes import DefaultQuantizeScheme
@@ -36,8 +36,6 @@ _NOTHING = (
 )  # fmt: skip
 _BEFORE_BATCH_NORM = ("Conv2D", "DepthwiseConv2D", "SeparableConv1D", "SeparableConv2D", "Conv1D", "Conv3D", "Dense")
 _BEFORE_RELU = (*_BEFORE_BATCH_NORM, "BatchNormalization", "Add")
-#: Activations whose input is quantized instead of their output; for gelu both are.
-BEFORE_ACTIVATION = ("softmax", "sigmoid", "tanh", "gelu")
 _AFTER_ACTIVATION = ("linear", "relu", "silu", "gelu")
 
 

@@ -17,7 +17,7 @@ from qdq_workbench.graph_builder import bind_graph
 from qdq_workbench.tfmot import quantizers
 from qdq_workbench.tfmot.annotate import annotated_with, inner_of
 from qdq_workbench.tfmot.apply import apply_marks
-from qdq_workbench.tfmot.trained_config import TrainedQuantizeConfig, config_of, taken_apart, weight_of
+from qdq_workbench.tfmot.trained_config import TrainedQuantizeConfig, config_of, unwrapped_config, weight_of
 
 _PREFIX = "quant_"
 _OF_INPUTS = {
@@ -69,7 +69,7 @@ def import_trained(
     # Keras's scopes replace each other, so an empty one would hide the objects of an outer `quantize_scope`.
     with keras.saving.custom_object_scope(objects) if objects else contextlib.nullcontext():
         if file.config is not None:
-            apart = taken_apart(file.config)
+            apart = unwrapped_config(file.config)
             source = _Source(file, build_keras2(apart.config, file.path), apart.layers)
             configs = {
                 name: config_of(saved, source.layer(name), _lookup(objects))

@@ -10,8 +10,8 @@ import keras
 
 from qdq_workbench import QuantizeConfig
 from qdq_workbench.errors import SpecError, UnsupportedModelError
+from qdq_workbench.graph.op_kinds import BEFORE_ACTIVATION
 from qdq_workbench.tfmot import quantizers
-from qdq_workbench.tfmot.default_scheme import BEFORE_ACTIVATION
 
 _WRAPPERS = ("QuantizeWrapper", "QuantizeWrapperV2")
 _FUSED = "fused_with_reader"
@@ -86,7 +86,7 @@ class TrainedQuantizeConfig(QuantizeConfig):
 
 
 @dataclasses.dataclass
-class TakenApart:
+class UnwrappedConfig:
     """The float model of a saved configuration, and the wrappers and quantizing layers removed from it.
 
     Args:
@@ -100,7 +100,7 @@ class TakenApart:
     inputs: dict[str, tuple[str, Any]]
 
 
-def taken_apart(config: dict[str, Any]) -> TakenApart:
+def unwrapped_config(config: dict[str, Any]) -> UnwrappedConfig:
     """Return a saved Keras 2 configuration without wrappers and quantizing layers, and these separately.
 
     Raises:
@@ -112,7 +112,7 @@ def taken_apart(config: dict[str, Any]) -> TakenApart:
             "Only sequential and functional models were quantized by TFMOT. "
             f"Received: a {config.get('class_name')} without layers"
         )
-    found = TakenApart({}, {}, {})
+    found = UnwrappedConfig({}, {}, {})
     replaced: dict[str, list[Any]] = {}  # removed layer -> reference to the tensor it reads, or [name of inner layer]
     kept, before = [], None
     for saved in body["layers"]:

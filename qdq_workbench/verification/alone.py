@@ -92,7 +92,7 @@ def _after_own_clip(graph: QDQGraph, node: onnx.NodeProto) -> tuple[onnx.NodePro
     return found, (bounds[0].item(), bounds[1].item())
 
 
-class AloneParity:
+class OptimizationParity:
     """Compares the optimized with the plain run of one file on the same samples, given by input name."""
 
     def __init__(self, proto: onnx.ModelProto, inputs: Arrays) -> None:

@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 
 from qdq_workbench._documents import read_document
-from qdq_workbench._files import write_text
+from qdq_workbench._files import as_path, write_text
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
-from qdq_workbench.errors import UnverifiableFileError
+from qdq_workbench.errors import FileAccessError, UnverifiableFileError
 from qdq_workbench.export.metadata import graph_digest, read_metadata
-from qdq_workbench.foreign.lint import lint_onnx, load_graph
+from qdq_workbench.foreign.lint import inlined, lint_model, read_whole
 from qdq_workbench.onnx_graph.graph import standard_opset
 from qdq_workbench.onnx_graph.model_files import file_digest
 from qdq_workbench.verification.file_structure import QDQPair
 from qdq_workbench.verification.structure_reader import read_structure
-from qdq_workbench.verification.verify import verify_onnx
+from qdq_workbench.verification.verify import verify_model
 
 _FORMAT = "qdq-workbench/certificate"
 _PACKAGES = ("qdq-workbench", "keras", "tensorflow", "tensorflow-cpu", "onnx", "onnxruntime", "numpy")
@@ -192,14 +192,16 @@ def certify(path: str | pathlib.Path, q_model: QuantizedModel | None = None, dat
         >>> certificate.passed, certificate.target
         (True, 'tensorrt')
     """
-    model = load_graph(path)
-    report = verify_onnx(pathlib.Path(path), q_model, data)
+    path = as_path(path, FileAccessError)
+    proto = read_whole(path)
+    model = inlined(proto)
+    report = verify_model(path, proto, q_model, data)
     noted = read_metadata(model) or {}
     structure = read_structure(model)
     plan = noted.get("plan")
     figures = report.figures
     return Certificate(
-        file=pathlib.Path(path).name,
+        file=path.name,
         sha256=file_digest(path),
         graph_sha256=graph_digest(model),
         plan_sha256="" if plan is None else _digest(json.dumps(plan, sort_keys=True).encode()),
@@ -213,7 +215,7 @@ def certify(path: str | pathlib.Path, q_model: QuantizedModel | None = None, dat
         agreement=figures.get("agreement"),
         integer_kernels={name: tuple(counts) for name, counts in figures.get("integer_kernels", {}).items()},
         float_nodes=tuple(figures.get("float_nodes", ())),
-        lint=tuple(f"{item.rule} {item.node}: {item.message}" for item in lint_onnx(path).findings),
+        lint=tuple(f"{item.rule} {item.node}: {item.message}" for item in lint_model(path, model).findings),
         written_with=noted.get("versions", {}),
         checked_with=_versions(),
         data_sha256=_data_digest(data),

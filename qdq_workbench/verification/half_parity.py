@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -19,7 +19,7 @@ from qdq_workbench.errors import VerificationError
 from qdq_workbench.graph.half_precision import HalfType
 from qdq_workbench.onnx_graph.qdq_graph import QUANTIZE
 from qdq_workbench.onnx_graph.sessions import fed_inputs, make_session, run_session, with_outputs
-from qdq_workbench.verification.alone import AloneParity, cut_behind
+from qdq_workbench.verification.alone import OptimizationParity, cut_behind
 from qdq_workbench.verification.report import Check
 from qdq_workbench.verification.rounded_form import rounded_form
 from qdq_workbench.verification.rounding_noise import RoundingNoise
@@ -54,24 +54,35 @@ class PartParity:
         return self.worst <= self.allowed and self.steps <= self.allowed_steps
 
 
+class HalfRun(NamedTuple):
+    """How ONNX Runtime runs a file in half precision.
+
+    Args:
+        kind: The half type.
+        why_not: Why it cannot run the file on a CPU; empty if it can.
+    """
+
+    kind: HalfType
+    why_not: str = ""
+
+
 class HalfParity:
     """Compares a file in half precision with the same file in float32, on the same samples.
 
     Args:
         proto: The file in half precision.
         twin: The file in float32, at the same opset.
-        kind: The half type.
+        half_run: Its half type, and whether ONNX Runtime can run it.
         inputs: Samples by input name.
     """
 
-    def __init__(self, proto: onnx.ModelProto, twin: onnx.ModelProto, kind: HalfType, inputs: Arrays) -> None:
-        self._twin, self._kind = twin, kind
+    def __init__(self, proto: onnx.ModelProto, twin: onnx.ModelProto, half_run: HalfRun, inputs: Arrays) -> None:
+        self._twin, self._kind, self._runs = twin, half_run.kind, not half_run.why_not
         # Round the samples of half-precision inputs first, so that rounding them is no difference between the files.
         held = {name: array.astype(dtype) for name, array, dtype in _typed(proto, _one_batch(twin, inputs))}
         self._inputs = {name: array.astype(dtype) for name, array, dtype in _typed(twin, held)}
-        self._noise = RoundingNoise(twin, proto, kind)
-        self.runs, self.why_not = runs_on_cpus(proto, kind)
-        self._proto = proto if self.runs else rounded_form(proto)
+        self._noise = RoundingNoise(twin, proto, self._kind)
+        self._proto = proto if self._runs else rounded_form(proto)
 
     def checks(self) -> Iterator[Check]:
         """Yield one check for all parts together, and one or two per output.
@@ -90,8 +101,8 @@ class HalfParity:
         given = run_session(make_session(self._proto, optimized=False), self._fed(self._proto))
         for name in self._wanted:
             yield self._output(name, given[name])
-        if self.runs:
-            yield from AloneParity(self._proto, self._fed(self._proto)).outputs(
+        if self._runs:
+            yield from OptimizationParity(self._proto, self._fed(self._proto)).outputs(
                 {n: HEADROOM * m for n, m in self._moved.items()}
             )
 
@@ -121,7 +132,7 @@ class HalfParity:
     def _output(self, name: str, given: np.ndarray) -> Check:
         wanted = self._wanted[name]
         apart, allowed = _apart(wanted, given), _allowed(wanted, self._moved[name])
-        how = "" if self.runs else ", rounded in float32"
+        how = "" if self._runs else ", rounded in float32"
         detail = f"mean difference from float32 {apart:.3g}, rounding explains {allowed:.3g}"
         return Check(f"output {name!r} in {self._kind.name}{how}", passed=apart <= allowed, detail=detail)
 
@@ -171,18 +182,18 @@ class HalfParity:
         return found
 
 
-def runs_on_cpus(proto: onnx.ModelProto, kind: HalfType) -> tuple[bool, str]:
-    """Return whether ONNX Runtime can run a file in half precision on a CPU, and the reason if it cannot."""
+def run_of_half(proto: onnx.ModelProto, kind: HalfType) -> HalfRun:
+    """Return whether ONNX Runtime can run a file in half precision on a CPU."""
     if kind.name not in _CPU_TYPES:
-        return False, f"ONNX Runtime has no CPU kernels of {kind.name}"
+        return HalfRun(kind, f"ONNX Runtime has no CPU kernels of {kind.name}")
     try:
         make_session(proto, optimized=True)
         make_session(proto, optimized=False)
     except VerificationError as error:
         if "NOT_IMPLEMENTED" in str(error):
-            return False, str(error)
+            return HalfRun(kind, str(error))
         raise
-    return True, ""
+    return HalfRun(kind)
 
 
 def _quantizers(model: onnx.ModelProto) -> dict[str, onnx.NodeProto]:

@@ -73,16 +73,6 @@ class IntegerKernels:
     integer_nodes: tuple[str, ...]
     float_nodes: tuple[str, ...]
 
-    def share(self, *ops: str) -> float:
-        """Return the share of the nodes that run on integers, 0 to 1; 1.0 if there is no such node.
-
-        Args:
-            *ops: Operators to count, such as `Conv`; all without arguments.
-        """
-        chosen = [self.counts[op] for op in (ops or self.counts) if op in self.counts]
-        total = sum(count for _, count in chosen)
-        return sum(count for count, _ in chosen) / total if total else 1.0
-
 
 def count_integer_kernels(model: onnx.ModelProto | str | os.PathLike[str]) -> IntegerKernels:
     """Load a file in ONNX Runtime with all optimizations and return which compute nodes run on integers.

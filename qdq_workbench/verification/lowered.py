@@ -16,6 +16,7 @@ import onnx
 from qdq_workbench.export.insert_qdq import NARROWING
 from qdq_workbench.export.node_names import layer_of, layers_by_name
 from qdq_workbench.export.passes.keep_clips_from_blocks import APART
+from qdq_workbench.onnx_graph.qdq_graph import PAIR_OPERATORS
 from qdq_workbench.placement.plan import PlacementPlan
 
 # Operators that only move or cast values, or return their shape; converters add them for shapes and layouts.
@@ -37,7 +38,6 @@ _HELPERS = frozenset(
     }
 )
 _NUMBER = re.compile(r"__\d+$")
-_PAIRS = frozenset({"QuantizeLinear", "DequantizeLinear"})
 # Operators with the same meaning: operator in the file -> operator in the plan.
 _SAME = {"Gemm": "MatMul", "ReduceMean": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}
 # Operators that no converter adds to compute shapes, indices or masks, so an unexpected one is always a difference.
@@ -167,7 +167,11 @@ def _operators_by_layer(
     clips = {f"{pair.name}{NARROWING}" for pair in plan.tensors}  # the Clip of a pair with less than 8 bits
     found: dict[str, Counter[str]] = {}
     for node in nodes:
-        if node.op_type in _PAIRS or node.op_type in _HELPERS or (node.op_type == "Clip" and node.name in clips):
+        if (
+            node.op_type in PAIR_OPERATORS
+            or node.op_type in _HELPERS
+            or (node.op_type == "Clip" and node.name in clips)
+        ):
             continue
         layer = layer_of(node.name, layers)
         if layer is not None:

@@ -20,11 +20,10 @@ from onnx import helper, numpy_helper
 from qdq_workbench.graph.half_precision import HalfType
 from qdq_workbench.onnx_graph.element_types import typed_inputs
 from qdq_workbench.onnx_graph.graph import Graph, Node
-from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE
+from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, PAIR_OPERATORS
 from qdq_workbench.verification.rounded_form import half_tensors
 from qdq_workbench.verification.sensitivity import PERTURBATIONS
 
-_PAIR = (QUANTIZE, DEQUANTIZE)
 #: The random parameters of every tensor of a copy, with their ranges.
 _RANGES = {"frequency": (1e4, 3e4), "phase": (0.0, 2 * np.pi)}
 _CHOSEN = "Chosen"
@@ -129,10 +128,10 @@ def _rounded_in(twin: onnx.ModelProto, proto: onnx.ModelProto) -> tuple[set[str]
         if same is None:
             tensors.update(_source(node, ours, producers) if rounded else ())
             continue
-        if node.op_type in _PAIR and not _one_scale(theirs[node.input[1]], values[same.input[1]]):
+        if node.op_type in PAIR_OPERATORS and not _one_scale(theirs[node.input[1]], values[same.input[1]]):
             constants.add(same.input[1])
         tensors.update(same.output[number] for number in rounded)
-        if rounded and node.op_type not in _PAIR:
+        if rounded and node.op_type not in PAIR_OPERATORS:
             constants.update(_float_constants(same, values, opset))
     return tensors, constants
 

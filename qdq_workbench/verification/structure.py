@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import onnx
 
 from qdq_workbench.export.encodings import BiasEncoding, Encoding, clip_bounds
 from qdq_workbench.verification.file_structure import (
@@ -32,6 +33,7 @@ __all__ = [
     "FileStructure",
     "QDQPair",
     "compare_structure",
+    "different_ends",
     "expected_structure",
     "read_structure",
 ]
@@ -182,3 +184,17 @@ def _sentence(field: str, want: Any, got: Any) -> str:
 def _short(value: Any, length: int = 80) -> str:
     text = repr(value)
     return text if len(text) <= length else f"{text[:length]}..."
+
+
+def different_ends(expected: onnx.ModelProto, proto: onnx.ModelProto) -> list[str]:
+    """Return the differences in names, types and order of inputs and outputs, one sentence each."""
+    problems = []
+    for kind in ("input", "output"):
+        wanted, given = ([_end(value) for value in getattr(model.graph, kind)] for model in (expected, proto))
+        if wanted != given:
+            problems.append(f"the {kind}s are {', '.join(given)}, expected {', '.join(wanted)}")
+    return problems
+
+
+def _end(value: onnx.ValueInfoProto) -> str:
+    return f"{value.name!r} ({onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type).lower()})"

@@ -16,6 +16,7 @@ import onnx
 from onnx import numpy_helper
 
 from qdq_workbench.export.insert_qdq import NARROWING
+from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE
 from qdq_workbench.quantizers.blocks import scale_shape, spread
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 from qdq_workbench.verification.file_structure import (
@@ -25,8 +26,6 @@ from qdq_workbench.verification.file_structure import (
     layout_free_digest,
     sha256_of,
 )
-
-_QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 
 
 def read_structure(model: onnx.ModelProto | str | os.PathLike[str]) -> FileStructure:
@@ -56,15 +55,15 @@ class _Reader:
         weights: dict[str, DequantizedConstant] = {}
         biases: dict[str, DequantizedConstant] = {}
         for node in self._nodes:
-            if node.op_type == _QUANTIZE:
+            if node.op_type == QUANTIZE:
                 pair = self._pair(node)
                 if pair is not None:
                     self._keep(pairs, pair)
-            elif node.op_type == _DEQUANTIZE and node.input[0] in self._constants:
+            elif node.op_type == DEQUANTIZE and node.input[0] in self._constants:
                 constant = self._constant(node)
                 if constant is not None:
                     self._keep(biases if constant.dtype == "int32" else weights, constant)
-            elif node.op_type == _DEQUANTIZE and not self._behind_quantize(node):
+            elif node.op_type == DEQUANTIZE and not self._behind_quantize(node):
                 self._strays.append(f"{node.name}: dequantizes what no QuantizeLinear wrote")
         others = {
             name: sha256_of(numpy_helper.to_array(tensor))
@@ -80,7 +79,7 @@ class _Reader:
 
     def _behind_quantize(self, node: onnx.NodeProto) -> bool:
         producer = self._producers.get(node.input[0])
-        return producer is not None and producer.op_type == _QUANTIZE
+        return producer is not None and producer.op_type == QUANTIZE
 
     def _parameters(self, node: onnx.NodeProto) -> tuple[np.ndarray, np.ndarray] | None:
         """Return scale and zero point of a Q or DQ; None, and record a stray, if they are not constants."""
@@ -92,7 +91,7 @@ class _Reader:
         scale = numpy_helper.to_array(tensors[0])
         if len(tensors) > 1:
             return scale, numpy_helper.to_array(tensors[1])
-        default = np.uint8 if node.op_type == _QUANTIZE else np.int32
+        default = np.uint8 if node.op_type == QUANTIZE else np.int32
         return scale, np.zeros(scale.shape, default)
 
     def _pair(self, quantize: onnx.NodeProto) -> QDQPair | None:
@@ -100,7 +99,7 @@ class _Reader:
         readers = self._readers.get(quantize.output[0], [])
         if found is None:
             return None
-        if not readers or any(reader.op_type != _DEQUANTIZE for reader in readers):
+        if not readers or any(reader.op_type != DEQUANTIZE for reader in readers):
             self._strays.append(f"{quantize.name}: not followed by DequantizeLinear alone")
             return None
         scale, zero = found
@@ -115,7 +114,7 @@ class _Reader:
         behind |= {f"output {name}" for reader in readers for name in reader.output if name in self._outputs}
         source, bounds = self._clip(quantize)
         return QDQPair(
-            name=quantize.name.removesuffix(f"/{_QUANTIZE}"),
+            name=quantize.name.removesuffix(f"/{QUANTIZE}"),
             scale=float(scale.reshape(-1)[0]),
             zero_point=int(zero.reshape(-1)[0]),
             dtype=str(zero.dtype),
@@ -129,7 +128,7 @@ class _Reader:
         node = self._producers.get(quantize.input[0])
         if node is None or node.op_type != "Clip":
             return quantize.input[0], None
-        if node.name != quantize.name.replace(f"/{_QUANTIZE}", NARROWING):
+        if node.name != quantize.name.replace(f"/{QUANTIZE}", NARROWING):
             return quantize.input[0], None
         if len(node.input) < 3 or not self._constants.keys() >= set(node.input[1:3]):  # another exporter's Clip
             return quantize.input[0], None
@@ -155,7 +154,7 @@ class _Reader:
             return None
         place = axis % codes.ndim if scale.ndim else None
         return DequantizedConstant(
-            name=node.name.removesuffix(f"/{_DEQUANTIZE}"),
+            name=node.name.removesuffix(f"/{DEQUANTIZE}"),
             scale=tuple(float(value) for value in scale.reshape(-1)),
             zero_point=tuple(int(value) for value in zero.reshape(-1)),
             dtype=_dtype_name(self._constants[node.input[0]]),

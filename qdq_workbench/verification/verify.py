@@ -25,16 +25,16 @@ from qdq_workbench.export.onnx_export import build_proto
 from qdq_workbench.export.passes.order import unfinished
 from qdq_workbench.export.planned_joins import PlannedJoins
 from qdq_workbench.foreign.lint_axes import channel_axes
-from qdq_workbench.graph.half_precision import FLOAT32, HALF_TYPES, HalfRequest, HalfType
+from qdq_workbench.graph.half_precision import FLOAT32, HALF_TYPES, HalfRequest
 from qdq_workbench.onnx_graph.graph import Graph, standard_opset
 from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, constant_bytes, read_model
 from qdq_workbench.onnx_graph.qdq_graph import QDQGraph
-from qdq_workbench.onnx_graph.sessions import RunError, make_session, needs_help, session_source
+from qdq_workbench.onnx_graph.sessions import RunError, make_session, needs_disabled_rewriting, session_source
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.targets import Target, get_target
-from qdq_workbench.verification.alone import AloneParity, random_samples
+from qdq_workbench.verification.alone import OptimizationParity, random_samples
 from qdq_workbench.verification.file_scale import warn_of_file_scale
-from qdq_workbench.verification.half_parity import HalfParity, runs_on_cpus
+from qdq_workbench.verification.half_parity import HalfParity, HalfRun, run_of_half
 from qdq_workbench.verification.integer_kernels import count_integer_kernels
 from qdq_workbench.verification.lowered import lowering_differences
 from qdq_workbench.verification.parity import OutputParity, Parity, saturation_of
@@ -42,7 +42,7 @@ from qdq_workbench.verification.report import Check, VerificationReport
 from qdq_workbench.verification.rounded_form import float_type_of, half_ends, rounded_form, type_differences
 from qdq_workbench.verification.samples import read_samples, samples_of_file
 from qdq_workbench.verification.saturation import agreement_text, exact_sums_note
-from qdq_workbench.verification.structure import FileStructure, compare_structure, read_structure
+from qdq_workbench.verification.structure import FileStructure, compare_structure, different_ends, read_structure
 
 _RANDOM_SAMPLES = 8
 _SHOWN = 5
@@ -103,6 +103,14 @@ def verify_onnx(
         in_place_of_litert="verify_onnx reads ONNX files. files.verify_tflite(path, q_model) checks it (qdq-workbench "
         "verify FILE.tflite --model Q_MODEL)",
     )
+    return verify_model(path, proto, q_model, data)
+
+
+@interrupts_held()
+def verify_model(
+    path: pathlib.Path, proto: onnx.ModelProto, q_model: QuantizedModel | None, data: Any
+) -> VerificationReport:
+    """Return what `verify_onnx` returns, of a model that was read from the path."""
     noted = read_metadata(proto)
     if noted is None and q_model is None:
         raise UnverifiableFileError(
@@ -127,14 +135,15 @@ def verify_onnx(
     figures: dict[str, Any] = {"pairs": len(written_tensors(proto))}
     if all(check.passed for check in checks):
         try:
-            opens = kind is None or runs_on_cpus(proto, kind)[0]
-            if opens:
+            half_run = None if kind is None else run_of_half(proto, kind)
+            if half_run is None:
                 make_session(proto, optimized=True)
         except VerificationError as error:
             checks.append(Check("opens in ONNX Runtime", passed=False, detail=str(error)))
         else:
-            checks.extend(_check_runs(proto, q_model, data, figures, kind))
-            checks.append(_count_kernels(proto, figures) if opens else _not_opened(proto, kind))
+            checks.extend(_check_runs(proto, q_model, data, figures, half_run))
+            why_not = "" if half_run is None else half_run.why_not
+            checks.append(_not_opened(why_not) if why_not else _count_kernels(proto, figures))
     return VerificationReport(path, tuple(checks), figures, None if noted is None else plan.target)
 
 
@@ -144,7 +153,7 @@ def _count_kernels(proto: onnx.ModelProto, figures: dict[str, Any]) -> Check:
     figures["float_nodes"] = list(kernels.float_nodes)
     shown = ", ".join(f"{op} {integer}/{total}" for op, (integer, total) in sorted(kernels.counts.items()))
     with session_source(proto) as model:
-        helped = standard_opset(proto) >= _TYPED_QUANTIZE and needs_help(model)
+        helped = standard_opset(proto) >= _TYPED_QUANTIZE and needs_disabled_rewriting(model)
     if helped:
         shown += (
             "; ONNX Runtime opens this file only with disabled_optimizers=['QDQS8ToU8Transformer'], because it does "
@@ -154,9 +163,8 @@ def _count_kernels(proto: onnx.ModelProto, figures: dict[str, Any]) -> Check:
     return Check("integer kernels in ONNX Runtime", passed=True, detail=shown or "no compute nodes")
 
 
-def _not_opened(proto: onnx.ModelProto, kind: HalfType | None) -> Check:
+def _not_opened(why: str) -> Check:
     """Return a passed check whose detail is the reason why the file itself was not run."""
-    why = "" if kind is None else runs_on_cpus(proto, kind)[1]
     detail = f"not run as it is: {why}; evaluated in float32, with every result rounded to its type"
     return Check("runs in ONNX Runtime", passed=True, detail=detail)
 
@@ -197,7 +205,7 @@ def _check_structure(
     found = read_structure(proto)
     if q_model is not None:
         source, expected = "the model", _built_again(proto, q_model, half)
-        problems = [*_different_ends(expected, proto), *compare_structure(read_structure(expected), found)]
+        problems = [*different_ends(expected, proto), *compare_structure(read_structure(expected), found)]
         problems += [] if half is None else type_differences(expected, proto)
     else:
         source, problems = "the exporter's note", _differences_from_note(proto, noted or {}, found)
@@ -248,20 +256,6 @@ def _with_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
     return onnx.shape_inference.infer_shapes(proto) if constant_bytes(proto) <= SINGLE_FILE_LIMIT else proto
 
 
-def _different_ends(expected: onnx.ModelProto, proto: onnx.ModelProto) -> list[str]:
-    """Return the differences in names, types and order of inputs and outputs, one sentence each."""
-    problems = []
-    for kind in ("input", "output"):
-        wanted, given = ([_end(value) for value in getattr(model.graph, kind)] for model in (expected, proto))
-        if wanted != given:
-            problems.append(f"the {kind}s are {', '.join(given)}, expected {', '.join(wanted)}")
-    return problems
-
-
-def _end(value: onnx.ValueInfoProto) -> str:
-    return f"{value.name!r} ({onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type).lower()})"
-
-
 def _built_again(proto: onnx.ModelProto, q_model: QuantizedModel, half: HalfRequest | None) -> onnx.ModelProto:
     """Return a new export of the model, with the opset and the batch size of the file."""
     batch = proto.graph.input[0].type.tensor_type.shape.dim[0]
@@ -295,18 +289,18 @@ def _check_numbers(
     q_model: QuantizedModel | None,
     data: Any,
     figures: dict[str, Any],
-    kind: HalfType | None,
+    half_run: HalfRun | None,
 ) -> Iterator[Check]:
     """Compare a file with Keras; one in half precision with a float32 export of the model, and that with Keras."""
     if q_model is None:
-        yield from _check_alone(proto, data, figures, kind)
+        yield from _check_alone(proto, data, figures, half_run)
         return
     inputs = _samples(q_model, data)
     if data is not None:
         warn_of_file_scale(proto, q_model, inputs)
-    if kind is not None:
+    if half_run is not None:
         twin = _built_again(proto, q_model, None)
-        yield from HalfParity(proto, twin, kind, inputs).checks()
+        yield from HalfParity(proto, twin, half_run, inputs).checks()
         proto = twin
     parity = Parity(proto, q_model, inputs)
     yield from _check_tensors(parity, figures)
@@ -323,11 +317,11 @@ def _check_runs(
     q_model: QuantizedModel | None,
     data: Any,
     figures: dict[str, Any],
-    kind: HalfType | None,
+    half_run: HalfRun | None,
 ) -> Iterator[Check]:
     """Compare the numbers; a file that the runtime opens but cannot run fails, with the known causes in the detail."""
     try:
-        yield from _check_numbers(proto, q_model, data, figures, kind)
+        yield from _check_numbers(proto, q_model, data, figures, half_run)
     except RunError as error:
         causes = [f"{finding.node!r}: {finding.message}" for finding in channel_axes(QDQGraph(proto))]
         advice = (
@@ -364,7 +358,9 @@ def _check_output(output: OutputParity) -> Check:
     return Check(f"output {output.output!r} {how}", passed=output.passed, detail=detail)
 
 
-def _check_alone(proto: onnx.ModelProto, data: Any, figures: dict[str, Any], kind: HalfType | None) -> Iterator[Check]:
+def _check_alone(
+    proto: onnx.ModelProto, data: Any, figures: dict[str, Any], half_run: HalfRun | None
+) -> Iterator[Check]:
     """Compare the file's optimized run with its unoptimized run, for a verification without a model."""
     inputs = random_samples(proto) if data is None else samples_of_file(proto, data)
     if inputs is None:
@@ -373,12 +369,12 @@ def _check_alone(proto: onnx.ModelProto, data: Any, figures: dict[str, Any], kin
         return
     if data is not None:
         warn_of_file_scale(proto, None, inputs)
-    if kind is None:
-        alone = AloneParity(proto, inputs)
+    if half_run is None:
+        alone = OptimizationParity(proto, inputs)
         yield from alone.checks()
         figures["saturation"] = alone.saturation
     else:
-        yield from HalfParity(proto, rounded_form(proto), kind, inputs).checks()
+        yield from HalfParity(proto, rounded_form(proto), half_run, inputs).checks()
 
 
 def _samples(q_model: QuantizedModel, data: Any) -> dict[str, np.ndarray]:

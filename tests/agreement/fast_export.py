@@ -19,7 +19,7 @@ import onnx
 
 from qdq_workbench.conversion.engine.rebuild import Rebuilder, unique_names
 from qdq_workbench.export.encodings import Encoding
-from qdq_workbench.export.finish import finish
+from qdq_workbench.export.finish import assemble
 from qdq_workbench.export.insert_qdq import QDQWriter, _ends_of_movements
 from qdq_workbench.export.keras_side.cut_model import CutModel
 from qdq_workbench.export.keras_side.float_graph import convert_float
@@ -123,7 +123,7 @@ class FastExport:
             placeholders={name: placeholder for name, (_, placeholder) in pairs.items()},
         )
         names = dataclasses.replace(self._float, ends=ends)
-        return finish(graph, names, dynamic_batch=True, checked=False)  # the runtime reads it at once
+        return assemble(graph, names, dynamic_batch=True)  # the runtime reads it at once
 
     def _join_what_has_no_pair(self, graph: Graph, plan, integer: set[str]) -> dict[str, tuple[str, str]]:
         """Join the open edges without a pair; return source and placeholder of each pair."""

@@ -42,7 +42,7 @@ def search(monkeypatch):
             ladders=dict.fromkeys(BYTES),
             below=lambda layer, level: None,
             stopped=stop,
-            foresee=list,  # measures nothing ahead
+            prefetch=list,  # measures nothing ahead
         )
         return lower(moves, dict.fromkeys(BYTES, 8)), trials.tried
 

@@ -12,7 +12,7 @@ from keras import layers
 
 import qdq_workbench as qdq
 from qdq_workbench.analysis import search_workers
-from qdq_workbench.analysis.search_workers import Asked, first_unknown
+from qdq_workbench.analysis.search_workers import Request, first_unknown
 
 LAYERS = ["first", "second", "third", "head"]
 
@@ -73,13 +73,13 @@ BACKENDS = {
 def ahead(monkeypatch):
     """The placements that workers measured, by key."""
     found = []
-    measure = search_workers.Ahead.measure
+    measure = search_workers.ParallelMeasurer.measure
 
     def noted(self, asked, tell):
         found.extend(one.key for one in asked)
         measure(self, asked, tell)
 
-    monkeypatch.setattr(search_workers.Ahead, "measure", noted)
+    monkeypatch.setattr(search_workers.ParallelMeasurer, "measure", noted)
     return found
 
 
@@ -159,7 +159,7 @@ def test_only_as_many_as_there_are_workers_are_asked_for_and_none_if_the_next_is
     def likely(*keys):
         for key in keys:
             read.append(key)
-            yield None if key is None else Asked(key, None, None, by_switches=True)
+            yield None if key is None else Request(key, None, None, by_switches=True)
 
     assert not first_unknown(likely(None, "a"), 2)
     assert read == [None]

@@ -1,8 +1,16 @@
 """What is only seen in a real page: hostile names, the focus after a click, widths, another load, a dying kernel."""
 
+import types
+
 import pytest
 from browser.bench_page import SIDE_PANES, WORK_PANES, BenchPage
 from browser.conftest import SCREENSHOTS
+
+from qdq_widgets.curves import Curves, Scores
+from qdq_widgets.panes.variants import variants_table
+from qdq_widgets.state import BenchState
+from qdq_widgets.style import style_sheet
+from qdq_widgets.variants import Variant
 
 pytestmark = pytest.mark.slow
 
@@ -210,3 +218,20 @@ def test_a_page_that_is_loaded_again_and_a_kernel_that_dies(notebook, index):
     bench.open("Code & files")
     assert "block1_conv" in bench.root.locator("textarea:visible").first.input_value()
     bench.screenshot("kernel_gone")
+
+
+def test_the_table_of_variants_is_not_cut_on_a_laptop(browser):
+    """960 pixels, less what JupyterLab takes at both sides of a cell."""
+    name = "sparse_categorical_accuracy"
+    times = types.SimpleNamespace(total_ms=1.234, speedup=2.11, baseline=types.SimpleNamespace(total_ms=3.2))
+    work = types.SimpleNamespace(latency=times)
+    variants = [
+        Variant(called, BenchState(None, (), "full", target), 12, 5, 6, name, 0.98, 123456, "fine-tuned", 0.873, work)
+        for called, target in (("all int8, percentile 99.9", "tensorrt"), ("head in float", "onnxruntime"))
+    ]
+    table = variants_table(variants, Curves(Scores(0.1, {name: 0.99})))
+    page = browser.new_page(viewport={"width": 750, "height": 400})
+    page.set_content(f'{style_sheet(400)}<div class="qdq-bench"><div class="qdq-pane">{table}</div></div>')
+    drawn = page.locator(".qdq-scroll")
+    assert drawn.evaluate("it => it.scrollWidth - it.clientWidth") == 0
+    page.close()

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import onnx
 import pytest
+from firmware_nets import document
 from keras import layers
 
 import qdq_workbench as qdq
@@ -56,6 +57,7 @@ def test_it_is_honoured_from_the_plan_to_the_file(model, x, name, tmp_path):
         report = qdq.export_onnx(each, path)
         assert (integer_biases(path) > 0) == (target.bias == "int32")
         assert not any("Planned anew" in note for note in report.notes)
+        assert report.target == f"{name} (altered)"
         qdq.verify_onnx(path, q_model, x).raise_if_failed()
         qdq.verify_onnx(path).raise_if_failed()
     assert f"target {name} (altered)" in loaded.plan.summary()
@@ -70,6 +72,24 @@ def test_it_is_honoured_from_the_plan_to_the_file(model, x, name, tmp_path):
     there = qdq.retarget(loaded, name)
     assert (there.plan.altered_target, there.plan.target_object) == (None, qdq.get_target(name))
     assert qdq.retarget(there, target).plan == q_model.plan
+
+
+def test_every_report_names_it_alike(x, tmp_path):
+    image = keras.Input((5, 5, 2), name="image")
+    model = keras.Model(image, layers.Conv2D(3, 3, name="conv")(image))
+    target = qdq.get_target("litert")
+    target = dataclasses.replace(target, activation=target.activation.replace(symmetric=True))
+    q_model = qdq.quantize_model(model, target=target)
+    qdq.calibrate(q_model, x, verbose=False)
+    firmware = qdq.files.save_firmware(q_model, tmp_path / "model.npz")
+    exported = qdq.export_onnx(q_model, tmp_path / "model.onnx")
+    assert (
+        firmware.target
+        == document(tmp_path / "model.npz")["target"]
+        == exported.target
+        == q_model.plan.target_label
+        == "litert (altered)"
+    )
 
 
 def test_a_target_of_ones_own_is_planned_exported_and_verified(model, x, tmp_path):

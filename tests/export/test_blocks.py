@@ -7,6 +7,7 @@ import onnxruntime
 import pytest
 from keras import layers
 from onnx import numpy_helper
+from qdq_files import integer_share
 
 import qdq_workbench as qdq
 from qdq_workbench.errors import ExportError
@@ -205,7 +206,7 @@ def test_what_has_no_kernel_is_explained(tmp_path):
     qdq.calibrate(q_model, samples, verbose=False)
     report = qdq.export_onnx(q_model, tmp_path / "model.onnx")
     qdq.verify_onnx(report.path, q_model, samples).raise_if_failed()
-    assert count_integer_kernels(str(report.path)).share("MatMul", "Gemm") == 0.0
+    assert integer_share(count_integer_kernels(str(report.path)), "MatMul", "Gemm") == 0.0
     found = {entry.layer: (entry.status, entry.rule) for entry in qdq.explain(q_model).layers}
     assert found["cut"] == ("float", "ORT-BLOCKS-SIZE")
     assert found["behind"] == ("float", "ORT-BLOCKS-INPUT")

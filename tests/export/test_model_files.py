@@ -14,6 +14,7 @@ from qdq_workbench.errors import ExportError, OutputPathError
 from qdq_workbench.export import finish, metadata, onnx_export
 from qdq_workbench.export.keras_side import large_variables
 from qdq_workbench.export.keras_side.cut_model import CutModel
+from qdq_workbench.export.metadata import graph_digest
 from qdq_workbench.onnx_graph import model_files, sessions
 from qdq_workbench.onnx_graph.model_files import data_files, file_digest
 
@@ -198,3 +199,14 @@ def test_files_of_other_folders_are_never_removed(tmp_path, small_limits):
     path.write_bytes(proto.SerializeToString())
     qdq.export_onnx(calibrated(), path)
     assert theirs.read_bytes() == b"theirs"
+
+
+def test_hashing_a_model_leaves_it_as_it_is():
+    held = onnx.numpy_helper.from_array(np.ones(3, np.float32), "held")
+    held.data_location = onnx.TensorProto.DEFAULT  # as loading external data leaves it
+    proto = onnx.helper.make_model(onnx.helper.make_graph([], "graph", [], [], [held]))
+    before = proto.SerializeToString()
+    digest = graph_digest(proto)
+    assert proto.SerializeToString() == before
+    proto.graph.initializer[0].ClearField("data_location")
+    assert graph_digest(proto) == digest

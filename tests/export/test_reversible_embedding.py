@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from keras import layers
+from qdq_files import integer_share
 
 import qdq_workbench as qdq
 from qdq_workbench.verification.integer_kernels import count_integer_kernels
@@ -20,7 +21,7 @@ def test_the_product_runs_on_integers_and_is_counted_by_call(tied, tmp_path):
     qdq.calibrate(q_model, WORDS, verbose=False)
     report = qdq.export_onnx(q_model, tmp_path / "model.onnx")
     qdq.verify_onnx(report.path, q_model, WORDS).raise_if_failed()
-    assert count_integer_kernels(report.path).share("MatMul", "Gemm") == 1.0
+    assert integer_share(count_integer_kernels(report.path), "MatMul", "Gemm") == 1.0
     explanation = qdq.explain(q_model)
     entry = explanation.for_layer("table")
     assert (entry.status, entry.macs, entry.int8_macs) == (

@@ -11,8 +11,9 @@ from small_models import residual_net, samples
 
 import qdq_workbench as qdq
 from qdq_workbench.errors import ExportError
+from qdq_workbench.export.encodings import pack_pairs
 from qdq_workbench.export.litert.kernels import KERNELS
-from qdq_workbench.export.litert.tflite_file import INT4, INT8, INT16, INT64, TFLiteFile, pack_pairs, scales_of
+from qdq_workbench.export.litert.tflite_file import INT4, INT8, INT16, INT64, TFLiteFile, scales_of
 from qdq_workbench.export.litert.tflite_run import run_tflite
 
 

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 from composite_layers import MODELS
 from exact_runs import assert_same_sums
+from qdq_files import integer_share
 from small_models import flat
 
 import qdq_workbench as qdq
@@ -70,7 +71,7 @@ def test_every_product_is_computed_on_integers_and_explained_so(case, quantized,
     kernels = count_integer_kernels(report.path)
     counts = [kernels.counts[kind] for kind in ("MatMul", "Gemm", "Conv") if kind in kernels.counts]
     assert sum(all_of for _, all_of in counts) == PRODUCTS[name]
-    assert kernels.share("MatMul", "Gemm", "Conv") == 1.0
+    assert integer_share(kernels, "MatMul", "Gemm", "Conv") == 1.0
     assert qdq.explain(quantized).coverage["macs"] == 1.0
     assert kernels.counts["Softmax"][0] == 0  # the target wants it in float
 

@@ -9,10 +9,10 @@ from keras import layers
 from small_models import residual_net, samples
 
 import qdq_workbench as qdq
-from qdq_workbench.errors import QuantizerError, UnsupportedModelError
+from qdq_workbench.errors import QuantizerError, SpecError, UnsupportedModelError
 from qdq_workbench.numerics import fake_quantize, qparams_from_range
 from qdq_workbench.placement.targets import get_target
-from qdq_workbench.post_training import clip_weights, codebook_weights
+from qdq_workbench.post_training import clip_weights, codebook_weights, correct_biases, smooth_scales
 from qdq_workbench.post_training.codebook import cluster_centres
 from qdq_workbench.quantizers.numerics import weight_range
 
@@ -117,6 +117,17 @@ def test_centres_are_a_fixed_point():
 def test_bad_arguments(function, arguments, message):
     with pytest.raises(QuantizerError, match=message):
         function(network(), **arguments)
+
+
+@pytest.mark.parametrize("correct", [clip_weights, codebook_weights, correct_biases, smooth_scales])
+def test_a_plan_has_its_own_target(correct):
+    """The grids are those of the plan: another target beside it would change nothing."""
+    model = network()
+    plan = qdq.plan_placement(model, target="onnxruntime")
+    arguments = (model, np.ones((2, *model.input_shape[1:]), "float32"))[: 2 if correct is smooth_scales else 1]
+    with pytest.raises(SpecError, match=r"plan is made for one target.*'openvino', a plan for 'onnxruntime'"):
+        correct(*arguments, plan=plan, target="openvino")
+    assert isinstance(correct(*arguments, plan=plan, target="onnxruntime"), keras.Model)
 
 
 @pytest.mark.parametrize("arguments", [{"candidates": 0}, {"candidates": 2.5}, {"method": "lp", "p": -1.0}, {"p": "2"}])

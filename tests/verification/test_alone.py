@@ -16,7 +16,7 @@ from small_models import residual_net, samples
 
 import qdq_workbench as qdq
 from qdq_workbench.export.metadata import graph_digest, read_metadata
-from qdq_workbench.verification.alone import AloneParity, random_samples
+from qdq_workbench.verification.alone import OptimizationParity, random_samples
 from qdq_workbench.verification.structure_reader import read_structure
 
 
@@ -87,7 +87,7 @@ def test_a_clip_that_another_exporter_named_alike_may_lack_a_bound(bounds, tmp_p
 def test_kernels_that_round_by_more_than_a_step_are_named(exported, monkeypatch):
     proto = onnx.load(exported)
     inputs = random_samples(proto)
-    good = list(AloneParity(proto, inputs).checks())
+    good = list(OptimizationParity(proto, inputs).checks())
     assert [check.passed for check in good] == [True] * 2
     assert inputs["image"].shape == (8, 3)
     assert np.ptp(inputs["image"]) > 3.0  # drawn from the calibrated range, that of 96 normal numbers
@@ -104,7 +104,7 @@ def test_kernels_that_round_by_more_than_a_step_are_named(exported, monkeypatch)
 
     original = alone.cut_behind
     monkeypatch.setattr(alone, "cut_behind", coarser)
-    bad = next(AloneParity(proto, inputs).checks())
+    bad = next(OptimizationParity(proto, inputs).checks())
     assert not bad.passed
     assert "differs from the plain run's by up to" in bad.detail
 

@@ -11,6 +11,9 @@ from small_models import residual_net, samples
 import qdq_workbench as qdq
 from qdq_workbench.cli.main import main
 from qdq_workbench.errors import FileAccessError, VerificationError
+from qdq_workbench.foreign import lint
+from qdq_workbench.onnx_graph import model_files
+from qdq_workbench.verification import verify
 
 
 @pytest.fixture(scope="module")
@@ -108,3 +111,20 @@ def test_the_command_writes_it_and_computes_it_again(made, tmp_path, capsys):
     stored.write_text(json.dumps({**content, "sha256": "0"}))
     assert main(["verify", str(path), "--certificate", str(stored), "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["differences"] == ["sha256 differs"]
+
+
+def test_the_file_is_parsed_once_and_left_as_it_was_read(made, monkeypatch):
+    q_model, data, path, certificate = made
+    loaded = []
+
+    def load(*args, **kwargs):
+        loaded.append(whole(*args, **kwargs))
+        return loaded[-1]
+
+    whole = model_files.read_model
+    monkeypatch.setattr(lint, "read_model", load)
+    monkeypatch.setattr(verify, "read_model", load)
+    again = qdq.certify(path, q_model, data)
+    assert again.differences(certificate) == []
+    assert len(loaded) == 1
+    assert loaded[0] == whole(path, in_place_of_litert="")

@@ -11,7 +11,8 @@ from small_models import residual_net, samples
 import qdq_workbench as qdq
 from qdq_workbench.graph.half_precision import HALF_TYPES
 from qdq_workbench.onnx_graph.sessions import make_session, run_session
-from qdq_workbench.verification.half_parity import HalfParity
+from qdq_workbench.verification import verify
+from qdq_workbench.verification.half_parity import HalfParity, run_of_half
 from qdq_workbench.verification.rounded_form import float_type_of, rounded_form, type_differences
 from qdq_workbench.verification.rounding_noise import RoundingNoise
 
@@ -41,7 +42,8 @@ def copy(proto):
 
 
 def failing(proto, twin, data):
-    return [check.name for check in HalfParity(proto, twin, KIND, {"image": data}).checks() if not check.passed]
+    checks = HalfParity(proto, twin, run_of_half(proto, KIND), {"image": data}).checks()
+    return [check.name for check in checks if not check.passed]
 
 
 def constant(proto, name):
@@ -134,3 +136,12 @@ def test_noise_moves_as_far_as_rounding_can_and_no_farther(files):
         assert np.abs(error).max() <= 2.01 * KIND.roundoff  # its source is rounded, and so is the value itself
         assert np.abs(error).max() >= 1.9 * KIND.roundoff
         assert 0.2 < (error > KIND.roundoff).mean() < 0.3  # both up; one up and one down cancel
+
+
+@pytest.mark.parametrize("with_model", [True, False])
+def test_whether_the_runtime_runs_a_file_is_found_out_once(files, monkeypatch, with_model):
+    q_model, data, half, *_ = files
+    asked = []
+    monkeypatch.setattr(verify, "run_of_half", lambda *args: asked.append(args) or run_of_half(*args))
+    assert qdq.verify_onnx(half, q_model if with_model else None, data).passed
+    assert len(asked) == 1

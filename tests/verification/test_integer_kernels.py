@@ -8,6 +8,7 @@ import keras
 import onnx
 import pytest
 from keras import layers
+from qdq_files import integer_share
 
 from qdq_workbench.errors import VerificationError
 from qdq_workbench.placement.targets import get_target
@@ -54,8 +55,8 @@ def test_a_file_for_onnxruntime_runs_on_integers(opset):
         "Softmax": (0, 1),
     }
     assert kernels.float_nodes == ("softmax/Softmax",)
-    assert kernels.share("Conv", "Gemm") == 1.0
-    assert kernels.share() == pytest.approx(6 / 7)
+    assert integer_share(kernels, "Conv", "Gemm") == 1.0
+    assert integer_share(kernels) == pytest.approx(6 / 7)
 
 
 def test_symmetric_activations_without_output_pairs_stay_float():
@@ -77,8 +78,8 @@ def test_a_float_model_has_none():
     assert kernels.counts == {"Conv": (0, 1)}
     assert kernels.integer_nodes == ()
     assert [name.partition("/")[0] for name in kernels.float_nodes] == ["conv"]
-    assert kernels.share() == 0.0
-    assert kernels.share("Gemm") == 1.0
+    assert integer_share(kernels) == 0.0
+    assert integer_share(kernels, "Gemm") == 1.0
 
 
 def test_concat_of_shapes_is_no_computation():

@@ -8,7 +8,7 @@ from ipywidgets import Widget
 from project import ROOT
 
 from qdq_widgets.curves import Curves, Scores, TrainingRun, interval
-from qdq_widgets.figures.curves import LINES_PER_RUN, curve_traces, curves_figure
+from qdq_widgets.figures.curves import curve_traces, curves_figure
 from qdq_widgets.figures.live import live_figure
 from qdq_widgets.figures.ranges import histogram_figure, range_rows, ranges_figure, short
 from qdq_widgets.figures.scale import COLORS, scale_colors
@@ -46,17 +46,31 @@ def test_the_levels_span_the_longest_run_and_lines_keep_their_places():
     traces = curve_traces(curves)
     assert traces[0]["x"] == [0.0, 5.0]
     assert traces[0]["y"] == [0.95, 0.95]
-    assert len(traces) == 4 + 2 * LINES_PER_RUN
+    assert len(traces) == 4 + 2 * 3
     assert traces[4]["y"] == pytest.approx([0.9, 0.91, 0.92])
     longer = curve_traces(curves.with_run(run("QAT 2", 6)))
     assert [trace["name"] for trace in longer] == [trace["name"] for trace in traces]
 
 
+def ends_of(curves, samples=None):
+    options = curves_figure(curves, samples).layout.yaxis.autorangeoptions
+    return options.minallowed, options.maxallowed
+
+
+def test_an_accuracy_axis_begins_a_little_below_the_lowest_accuracy():
+    near = Curves(scores(0.99), scores(0.99))  # equal lines: plotly alone would go from 0 to 1
+    assert ends_of(near) == pytest.approx((0.98, 1.0))
+    assert ends_of(Curves(scores(0.95), scores(0.45))) == pytest.approx((0.425, 0.975))
+    assert ends_of(Curves(scores(1.0), scores(0.0))) == pytest.approx((-0.01, 1.01))
+    assert ends_of(Curves(scores(0.95), scores(float("nan")))) == pytest.approx((0.94, 0.96))
+    unscored = Curves(runs=(TrainingRun("QAT 1", "tensorrt", 1),))
+    assert ends_of(unscored) == (None, None)
+
+
 def test_an_accuracy_axis_shows_how_little_a_sample_is():
     curves = Curves(scores(1.0), scores(1.0), (run(),))
-    low, high = curves_figure(curves, 192).layout.yaxis.autorangeoptions.include
-    assert (low, high) == interval(1.0, 192)
-    assert curves_figure(curves).layout.yaxis.autorangeoptions.to_plotly_json() == {"clipmin": -0.01, "clipmax": 1.01}
+    assert ends_of(Curves(scores(1.0), scores(1.0)), 192) == pytest.approx((interval(1.0, 192)[0] - 0.01, 1.01))
+    assert ends_of(curves, 192) == pytest.approx((0.895, 1.005), abs=0.006)
     error = Curves(Scores(0.5, {"mae": 0.1}))
     assert curves_figure(error, 192).layout.yaxis.autorangeoptions.to_plotly_json() == {}
 

@@ -146,3 +146,16 @@ def test_the_graph_shows_what_the_target_runs_unless_there_are_no_rules_for_it(m
     bench = Workbench(model, target="onnxruntime")
     assert bench.coloring == "precision"
     assert bench.view.graph.colors["mode"] == "precision"
+
+
+def test_a_loaded_plan_is_not_compared_with_what_was_drawn(tmp_path, bench):
+    bench.toggle("conv", "input")
+    bench.save(tmp_path / "kept")
+    bench.undo()
+    sent = messages(bench.view.graph)
+    bench.load(tmp_path / "kept")
+    plans = [message for message in sent if message["type"] == "plan"]
+    assert plans[-1]["pairs"]
+    assert not [message for message in plans if "difference" in message]
+    bench.undo()
+    assert sent[-1]["difference"]["summary"].startswith("+1 pair")

@@ -2,6 +2,7 @@
 
 import json
 
+import keras
 import pytest
 
 import qdq_workbench as qdq
@@ -334,3 +335,19 @@ class TestGraphView:
         assert view.sent == [{"type": "export_svg"}]
         view.svg_text = "<svg/>"
         assert view.svg() == "<svg/>"
+
+
+def test_another_target_can_refuse_other_sites():
+    image = keras.Input((4,), name="image")
+    gate = keras.layers.Softmax(name="gate")(keras.layers.Dense(1, name="dense")(image))
+    graph = qdq.build_graph(keras.Model(image, keras.layers.Dense(2, name="head")(gate)))
+    view = GraphView(qdq.plan_placement(graph, target="tensorrt"))
+    assert ("gate", "output") not in view.disabled_reasons
+    view.set_plan(qdq.plan_placement(graph, target="onnxruntime"))
+    why = "a pair there would make onnxruntime form an integer kernel that computes wrong numbers"
+    assert view.disabled_reasons["gate", "output"] == why
+    assert view.disabled_reasons["head", "input"] == why
+    assert why in view.graph["refusals"]
+    view.set_plan(qdq.plan_placement(graph, target="tensorrt"))
+    assert ("gate", "output") not in view.disabled_reasons
+    assert why not in view.graph["refusals"]

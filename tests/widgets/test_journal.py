@@ -1,5 +1,7 @@
 """The code that a bench writes: its present plan with all work on it, and every step as a script that runs again."""
 
+import json
+
 import numpy as np
 import pytest
 from small_benches import tiny_data, tiny_model
@@ -85,6 +87,142 @@ def test_a_training_that_was_stopped_is_taken_again_as_far_as_it_went():
     assert 1 <= call.kwargs["epochs"] <= 2
     assert f"wb.fine_tune(epochs={call.kwargs['epochs']})  # stopped after" in bench.to_script()
     assert f"epochs={call.kwargs['epochs']})  # stopped after" in bench.to_code()
+
+
+def trained_twice():
+    """A bench with a plan that was trained, and a second plan that was calibrated otherwise, trained and exported."""
+    bench = Workbench(tiny_model(), train_data=tiny_data(), target="onnxruntime")
+    bench.calibrate("percentile", percentile=99.0, batch_size=16)
+    bench.fine_tune(1, learning_rate=1e-3, batch_size=16)
+    bench.configure("conv", "weight", per_axis=False)
+    bench.calibrate("mse", steps=1)
+    bench.fine_tune(2, batch_size=24)
+    return bench
+
+
+def test_the_code_is_of_the_work_on_the_present_plan(tmp_path):
+    bench = trained_twice()
+    bench.export(tmp_path / "second.npz", c_header=tmp_path / "second.h")
+    second = bench.to_code()
+    assert "'mse', steps=1, batch_size=32" in second
+    assert "batch_size=24, epochs=2" in second
+    assert f"save_firmware(q_model, {str(tmp_path / 'second.npz')!r}, c_header=" in second
+    bench.undo()
+    assert bench.stage == "fine-tuned"
+    first = bench.to_code()
+    assert "'percentile', steps=16, batch_size=16" in first
+    assert "compile(keras.optimizers.Adam(0.001)" in first
+    assert "batch_size=16, epochs=1" in first
+    assert "second" not in first
+    scope = {"model": bench.model, "train_data": tiny_data()}
+    exec(first, scope)
+    assert scope["q_model"].activation_ranges().keys() == bench.q_model.activation_ranges().keys()
+    bench.redo()
+    assert bench.to_code() == second
+
+
+def test_the_code_leaves_a_file_of_other_weights_out(tmp_path):
+    bench = Workbench(tiny_model(), train_data=tiny_data(), target="onnxruntime")
+    bench.calibrate()
+    bench.export(tmp_path / "first.npz")
+    assert "first.npz" in bench.to_code()
+    bench.fine_tune(1)
+    assert "first.npz" not in bench.to_code()
+    bench.export(tmp_path / "tuned.onnx", float_type="float16", verify=False)
+    assert f"export_onnx(q_model, {str(tmp_path / 'tuned.onnx')!r}, float_type='float16')" in bench.to_code()
+    assert "verify_onnx" not in bench.to_code()
+
+
+def test_a_training_that_went_on_is_repeated_from_its_beginning():
+    bench = Workbench(tiny_model(), train_data=tiny_data())
+    bench.calibrate()
+    bench.fine_tune(1, batch_size=16)
+    bench.fine_tune(2, resume=True, batch_size=24)
+    code = bench.to_code()
+    assert code.index("batch_size=16, epochs=1") < code.index("batch_size=24, epochs=2")
+    assert code.count("import keras") == 1
+    bench.fine_tune(3)
+    assert code.count("fit(") == 2
+    assert bench.to_code().count("fit(") == 1
+
+
+def test_weights_that_were_trained_without_a_calibration_have_code():
+    bench = Workbench(tiny_model(), train_data=tiny_data())
+    bench.fine_tune(1)
+    code = bench.to_code()
+    assert "calibrate(" not in code
+    scope = {"model": bench.model, "train_data": tiny_data()}
+    exec(code, scope)
+    assert scope["plan"] == bench.plan
+
+
+def test_the_code_of_a_loaded_bench_is_that_of_the_saved_one(tmp_path):
+    bench = trained_twice()
+    bench.save(tmp_path / "kept")
+    loaded = Workbench.load(tmp_path / "kept", train_data=tiny_data())
+    code = loaded.to_code()
+    assert "'mse', steps=1, batch_size=32" in code
+    assert "batch_size=24, epochs=2" in code
+    assert "earlier version" not in code
+
+
+def test_the_code_says_where_the_training_is_not_known(tmp_path):
+    bench = Workbench(tiny_model(), train_data=tiny_data())
+    bench.fine_tune(1)
+    bench.save(tmp_path / "kept")
+    file = tmp_path / "kept" / "bench.json"
+    held = json.loads(file.read_text())
+    del held["work"]["present"]["fits"]
+    file.write_text(json.dumps(held))
+    code = Workbench.load(tmp_path / "kept", train_data=tiny_data()).to_code()
+    assert "# The weights were trained by an earlier version of the bench" in code
+
+
+def test_a_bench_that_goes_on_knows_the_files_of_its_models(tmp_path):
+    bench = Workbench(tiny_model(), train_data=tiny_data(), target="onnxruntime")
+    bench.calibrate()
+    bench.export(tmp_path / "first.onnx")
+    other = Workbench(bench.model, train_data=tiny_data(), target="onnxruntime")
+    other.continue_from(bench)
+    assert "first.onnx" in other.to_code()
+    assert other.exports == ()
+
+
+class OwnCase(qdq.CustomQDQInsertionCase):
+    """A case of a user, which no file can make again."""
+
+    def __init__(self, layers):
+        self.layers = layers
+
+    def case(self, model, spec):
+        added = qdq.QuantizationSpec()
+        added.add(model.layers[-1].name, quantize_weight=False)
+        return added
+
+
+def test_the_script_of_a_loaded_bench_names_what_loading_needs(tmp_path):
+    import keras
+
+    def own_loss(y_true, y_pred):
+        return keras.ops.mean(keras.losses.sparse_categorical_crossentropy(y_true, y_pred))
+
+    case, rate = OwnCase(np.arange(2)), keras.optimizers.SGD(0.01)
+    bench = Workbench(tiny_model(), train_data=tiny_data(), loss=own_loss, optimizer=rate, cases=[case])
+    with pytest.warns(UserWarning, match="cannot be saved"):
+        bench.save(tmp_path / "kept")
+    loaded = Workbench.load(tmp_path / "kept", train_data=tiny_data(), loss=own_loss, cases=[case])
+    script = loaded.to_script()
+    assert "loss=loss" in script
+    assert "cases=[OwnCase(" in script
+    assert "# loss: function that you gave" in script
+    bench.load(tmp_path / "kept")
+    again = bench.to_script()
+    assert "loss=loss, optimizer=optimizer" in again
+    assert "cases=[OwnCase(" in again
+    loaded.fine_tune(1)
+    code = loaded.to_code()
+    assert "# loss: the own_loss of the bench; define it before these lines." in code
+    assert "# optimizer: the SGD of the bench; define it before these lines." in code
 
 
 def test_objects_that_no_text_rebuilds_are_named(model):

@@ -81,7 +81,8 @@ def _model_code(model: str, planned: str, work: Snapshot, training: Sequence[str
         lines += [f"corrected = {_correction_code(applied, model)}", f"plan = qdq.plan_placement(corrected, {planned}"]
         model = "corrected"
     lines.append(f"q_model = qdq.quantize_model({model}, plan=plan)")
-    how = dict(corrections[0].calibration)
+    first = work.fits[0] if corrections[0].trained and work.fits else corrections[0]
+    how = dict(first.calibration)
     if how:
         settings = "".join(f", {name}={value!r}" for name, value in how.items() if name != "method")
         lines.append(f"qdq.calibrate(q_model, {_DATA}, {how['method']!r}{settings})")

@@ -79,16 +79,6 @@ class CorrectedModels:
             )
         return few_samples(data, samples)
 
-    def calibrated_how(self) -> dict[str, Any]:
-        """Return the arguments of the last calibration; for a loaded one, the batch size follows from its counts."""
-        result, read = self._work.models.calibration, self._work.models.read
-        if result is None:
-            return {}
-        if read is None:
-            usual = -(-result.samples // 32) == result.batches
-            read = result.batches, 32 if usual else -(-result.samples // max(1, result.batches))
-        return {"method": result.method, "steps": read[0], "batch_size": read[1], **result.settings}
-
     def kind_of_data(self) -> str:
         """Return the kind of the calibration data, for generated code; see `Applied.data`."""
         data = inputs_only(self._work.data.for_calibration()[0])
@@ -115,7 +105,7 @@ class CorrectedModels:
         report = _changes(base.get_weights(), corrected.get_weights(), correction)
         job.raise_if_stopped()
         q_model = qdq.quantize_model(corrected, plan=self._replanned(corrected, correction, state, plan))
-        how = self.calibrated_how()
+        how = models.calibrated_how()
 
         def on_batch(count: int) -> bool:
             job.report(None, f"finding the ranges, batch {count}")

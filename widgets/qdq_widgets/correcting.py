@@ -214,7 +214,7 @@ class Correcting:
         job.raise_if_stopped()
         after = self._scored(q_model, job)
         metric = self._training.curves.metric
-        how, kind = self._models.calibrated_how(), self._models.kind_of_data()
+        how, kind = models.calibrated_how(), self._models.kind_of_data()
         applied = Applied(correction.name, given, how, kind, metric, before, after, trained, report)
         self._take(correction, plan, q_model, (*earlier, applied), after)
         return applied
@@ -226,8 +226,8 @@ class Correcting:
         models, plans = self._work.models, self._plans
         stage = FINE_TUNED if corrections[-1].trained else CORRECTED
         with plans.lock:
-            aside = Aside(models.put_aside())
-            models.put(plan, q_model, stage, corrections)
+            aside = Aside(models.copy_contents())
+            models.put(plan, q_model, stage, corrections, models.fits(plan))
             models.remember_scores(plan, stage, after)
             plans.history.push(_label(correction, corrections[-1].settings), plans.state, plans.plan, aside)
         self._events.tell("plan", "stage", "curves")

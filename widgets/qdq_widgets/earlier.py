@@ -64,6 +64,7 @@ def continue_bench(self: Any, other: Any) -> str:
     self.journal.continue_from(other.journal)
     if same_weights:
         self._work.models.adopt(theirs.models, with_scores=same_data)
+        self._exports.continue_from(other._exports)  # noqa: SLF001 - as above
         self._events.tell("calibration", "stage")
     return taken
 

@@ -14,6 +14,8 @@ from qdq_widgets.errors import BenchError
 from qdq_widgets.events import Events
 from qdq_widgets.netron_server import NetronPage, shared_server
 from qdq_widgets.plans import Plans
+from qdq_widgets.snapshots import WorkMark
+from qdq_widgets.state import plan_key
 from qdq_widgets.work import Workshop
 
 LITERT = "litert"
@@ -34,6 +36,8 @@ class BenchExport:
         not_verified: Why it could not be verified; empty if it was verified or verification was not requested.
         certificate: The page of its certificate, with the JSON beside it; None if it was not requested.
         replaced: Whether there was a file of this name before.
+        given: The arguments of `export` that are not the defaults.
+        mark: The ranges and weights that the file holds.
     """
 
     path: pathlib.Path
@@ -44,6 +48,8 @@ class BenchExport:
     not_verified: str = ""
     certificate: pathlib.Path | None = None
     replaced: bool = False
+    given: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
+    mark: WorkMark | None = dataclasses.field(default=None, repr=False)
 
     @property
     def pairs(self) -> int:
@@ -84,6 +90,7 @@ class Exports:
     def __init__(self, plans: Plans, work: Workshop, events: Events) -> None:
         self._plans, self._work, self._events = plans, work, events
         self.done: list[BenchExport] = []
+        self._earlier: list[BenchExport] = []
         self.page: NetronPage | None = None
 
     def export(
@@ -122,9 +129,22 @@ class Exports:
                 done = self._write_integers(plan, job, path, target, c_header)
             else:
                 done = self._write(plan, job, path, target, form, verify=verify, certificate=certificate)
-            self.done.append(done)
+            header = None if c_header is None else str(c_header)
+            given = {"target": target, "opset": opset, "float_type": float_type, "c_header": header}
+            given = {name: value for name, value in given.items() if value not in (None, FLOAT32)}
+            mark = WorkMark(plan_key(plan), self._work.models.snapshot(plan))
+            self.done.append(dataclasses.replace(done, given=given, mark=mark))
         self._events.tell("export")
-        return done
+        return self.done[-1]
+
+    def exports_of(self, plan: Any) -> list[BenchExport]:
+        """Return the files that hold the present ranges and weights of a plan, oldest first."""
+        key, work = plan_key(plan), self._work.models.snapshot(plan)
+        return [done for done in (*self._earlier, *self.done) if done.mark is not None and done.mark.is_of(key, work)]
+
+    def continue_from(self, other: Exports) -> None:
+        """Remember the files of another bench whose models this one takes over; `done` does not list them."""
+        self._earlier = [*other._earlier, *other.done]
 
     def show_netron(self, path: str | os.PathLike[str] | None = None) -> NetronPage:
         """Show an exported file in Netron, in the notebook.
@@ -241,9 +261,6 @@ def _save_firmware(
     report = qdq.files.save_firmware(
         q_model, path, target=target, c_header=None if c_header is None else pathlib.Path(c_header)
     )
-    plan = (q_model if q_model.target == report.target else qdq.retarget(q_model, report.target)).plan
-    why_not = (
-        'Not run: ONNX Runtime does not read .npz files. "The interpreter" on the page "Ship to firmware" '
-        "(qdq-workbench docs firmware) does."
-    )
-    return BenchExport(path, report.target, report, None, plan, why_not)
+    plan = (q_model if target in (None, q_model.target) else qdq.retarget(q_model, target)).plan
+    why_not = "Not run: ONNX Runtime does not read .npz files."
+    return BenchExport(path, plan.target, report, None, plan, why_not)

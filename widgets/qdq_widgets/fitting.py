@@ -89,7 +89,9 @@ class TrainingSetup:
         return saved, lost
 
     def compile_code(self, model_name: str, learning_rate: float | None = None) -> list[str]:
-        """Return the Python that compiles `q_model`; the user's objects are named by the arguments they were given as.
+        """Return the Python that compiles `q_model`.
+
+        The user's objects are named by the arguments they were given as, each with a comment.
 
         Args:
             model_name: Name of the variable that holds the float model.
@@ -98,13 +100,16 @@ class TrainingSetup:
         config = self._compiled_with() if self.loss is None else {"metrics": self.metrics}
         loss, metrics = self.loss, config.get("metrics") if self.metrics is None else self.metrics
         shown = repr(loss) if isinstance(loss, str) else "loss" if loss is not None else f"{model_name}.loss"
-        parts = [f"loss={shown}"]
+        parts, notes = [f"loss={shown}"], [_object_note("loss", loss)] * (shown == "loss")
         if metrics is not None:
             is_text = isinstance(metrics, (list, tuple)) and all(isinstance(metric, str) for metric in metrics)
             parts.append(f"metrics={list(metrics)!r}" if is_text else "metrics=metrics")
+            notes += [] if is_text else [_object_note("metrics", metrics)]
+        if self.optimizer is not None and not isinstance(self.optimizer, str):
+            notes.append(_object_note("optimizer", self.optimizer))
         if self.optimizer is not None and learning_rate is None:
             given = repr(self.optimizer) if isinstance(self.optimizer, str) else "optimizer"
-            return [f"q_model.compile({given}, {', '.join(parts)})"]
+            return [*notes, f"q_model.compile({given}, {', '.join(parts)})"]
         rate = DEFAULT_RATE if learning_rate is None else learning_rate
         if self.optimizer is None:
             made = f"keras.optimizers.Adam({rate!r})"
@@ -114,7 +119,7 @@ class TrainingSetup:
         else:  # with the optimizer's other settings, in an object of its own as in the bench
             made = f'type(optimizer).from_config({{**optimizer.get_config(), "learning_rate": {rate!r}}})'
         imports = ["import keras"] if made.startswith("keras.") else []
-        return [*imports, f"q_model.compile({made}, {', '.join(parts)})"]
+        return [*imports, *notes, f"q_model.compile({made}, {', '.join(parts)})"]
 
     def loss_and_metrics(self) -> tuple[Any, Any]:
         """Return the loss and the metrics that models are compiled with.
@@ -279,6 +284,13 @@ def _watcher(
             on_run(self.run)
 
     return Watcher()
+
+
+def _object_note(name: str, value: Any) -> str:
+    """Return the comment on an object that generated code names but does not make."""
+    values = value if isinstance(value, (list, tuple)) else [value]
+    kinds = [each if isinstance(each, str) else getattr(each, "__name__", type(each).__name__) for each in values]
+    return f"# {name}: the {', '.join(kinds)} of the bench; define it before these lines."
 
 
 def _stop_evaluation(job: Job) -> Any:

@@ -24,6 +24,7 @@ from qdq_workbench import ModelGraph, PlacementPlan, QuantizationSpec, plan_plac
 
 SITES = ("input", "weight", "output")
 USUAL_BITS = 8
+_WRONG_KERNEL = "a pair there would make {} form an integer kernel that computes wrong numbers"
 
 
 class _Table:
@@ -248,22 +249,30 @@ def disabled_reasons(plan: PlacementPlan) -> dict[tuple[str, str], str]:
     reasons: dict[tuple[str, str], str] = {}
     for node in graph.nodes:
         if node.name not in inputs:
-            reasons[node.name, "input"] = _no_input(node)
+            reasons[node.name, "input"] = _no_input(plan, node)
         if node.layer not in weights:
             named = [refusals[node.layer, w.name] for w in node.weights if (node.layer, w.name) in refusals]
             reasons[node.name, "weight"] = named[0] if named else f"{node.class_name} has no weights"
         if node.name not in outputs:
-            reasons[node.name, "output"] = _no_output(node)
+            reasons[node.name, "output"] = _no_output(plan, node)
     return reasons
 
 
-def _no_input(node: Any) -> str:
+def _no_input(plan: PlacementPlan, node: Any) -> str:
     if node.class_name == "InputLayer":
         return "an input of the model: quantize the input of the layers that read it"
+    if _is_real(plan, node.inputs):
+        return _WRONG_KERNEL.format(plan.target)
     return "it reads no tensor of real numbers" if node.inputs else "it has no input"
 
 
-def _no_output(node: Any) -> str:
+def _no_output(plan: PlacementPlan, node: Any) -> str:
     if node.class_name == "InputLayer":
         return "an input of the model: quantize the input of the layers that read it"
+    if _is_real(plan, node.outputs):
+        return _WRONG_KERNEL.format(plan.target)
     return "its output is not a tensor of real numbers"
+
+
+def _is_real(plan: PlacementPlan, tensors: Iterable[str]) -> bool:
+    return any("float" in plan.graph.tensors[name].dtype for name in tensors)

@@ -51,7 +51,7 @@ class GraphView(anywidget.AnyWidget):
 
     _esm = _BUNDLE
 
-    graph = traitlets.Dict(help="What never changes: see `graph_payload`.").tag(sync=True)
+    graph = traitlets.Dict(help="What no plan for the same target changes: see `graph_payload`.").tag(sync=True)
     plan_state = traitlets.Dict(help="The plan's part: see `graph_payload.plan_state`.").tag(sync=True)
     colors = traitlets.Dict(NO_COLORS, help="How nodes are coloured: see `set_colors`.").tag(sync=True)
     selection = traitlets.Tuple(help="Names of the selected nodes.").tag(sync=True)
@@ -94,7 +94,11 @@ class GraphView(anywidget.AnyWidget):
         return dict(self._disabled)
 
     def set_plan(
-        self, plan: PlacementPlan, verdicts: tuple[Mapping[str, str], Mapping[str, str]] | None = None
+        self,
+        plan: PlacementPlan,
+        verdicts: tuple[Mapping[str, str], Mapping[str, str]] | None = None,
+        *,
+        compared: bool = True,
     ) -> None:
         """Draw another plan of the same model; only the differences are sent.
 
@@ -105,6 +109,8 @@ class GraphView(anywidget.AnyWidget):
             plan: The plan.
             verdicts: The statuses of the layers on the target before and after the change: "int8", "partial" or
                 "float" by layer path; None to show the changes of the plan alone.
+            compared: Whether to show changes; False for a plan that is no step from the drawn one, such as a loaded
+                one.
 
         Raises:
             SpecError: If it is not a plan, or a plan of a model with other layers.
@@ -113,9 +119,11 @@ class GraphView(anywidget.AnyWidget):
         with self._lock:
             after = plan_state(plan)
             changes = state_changes(self.plan_state, after)
-            difference = plan_difference(self._plan, plan, verdicts)
+            difference = plan_difference(self._plan, plan, verdicts) if compared else None
             if difference is not None:
                 changes["difference"] = difference
+            if plan.target != self._plan.target:
+                self._set_disabled(plan)
             self._plan = plan
             changes["revision"] = after["revision"] = self.plan_state["revision"] + 1
             # In place, so that the trait does not send itself whole; a page that connects later gets it as it is now.
@@ -227,6 +235,13 @@ class GraphView(anywidget.AnyWidget):
     def request_svg(self) -> None:
         """Ask the page for the picture; it arrives in the trait `svg_text`."""
         self.send({"type": "export_svg"})
+
+    def _set_disabled(self, plan: PlacementPlan) -> None:
+        """Take the sites that another target cannot quantize, and send the graph again where they differ."""
+        reasons = disabled_reasons(plan)
+        if reasons != self._disabled:
+            self._disabled = reasons
+            self.graph = graph_payload(plan.graph, reasons)
 
     def _check_model(self, plan: Any) -> None:
         _check_plan(plan)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,6 +11,7 @@ import qdq_workbench as qdq
 from qdq_widgets.code import case_code, config_code
 from qdq_widgets.curves import TrainingRun
 from qdq_widgets.events import Events
+from qdq_widgets.fits import begun_epochs, reached, stopped_note
 
 
 class Call(NamedTuple):
@@ -46,6 +46,7 @@ class Journal:
         self._arguments = {name: value for name, value in arguments.items() if value is not None}
         self._cases, self._events = tuple(cases), events
         self._folder: str | None = None
+        self._loaded_with: Mapping[str, Any] = {}
         self.calls: list[Call] = []
 
     @contextlib.contextmanager
@@ -67,21 +68,34 @@ class Journal:
 
         `done` is the return value of the call; others than a stopped `TrainingRun` change nothing.
         """
-        if not isinstance(done, TrainingRun) or done.state != "stopped":
+        stopped = reached(done) if isinstance(done, TrainingRun) else None
+        if stopped is None:
             return
-        reached = done.loss_trace[-1][0] if done.loss_trace else 0.0
-        epochs = {**call.kwargs, "epochs": max(1, math.ceil(reached))}
-        noted = Call(call.method, (), epochs, f"stopped after {reached:.3g} epochs")
+        epochs = {**call.kwargs, "epochs": begun_epochs(stopped)}
+        noted = Call(call.method, (), epochs, stopped_note(stopped))
         self.calls = [noted if other is call else other for other in self.calls]
         self._events.tell("stage")
 
-    def begin_from(self, folder: str | os.PathLike[str]) -> None:
-        """Clear the journal after the bench was loaded from a folder, with which the script then begins."""
+    def begin_from(
+        self, folder: str | os.PathLike[str], cases: Sequence[Any], arguments: Mapping[str, Any] | None
+    ) -> None:
+        """Clear the journal after the bench was loaded from a folder, with which the script then begins.
+
+        Args:
+            folder: The folder.
+            cases: The insertion cases that its states could be made with.
+            arguments: The data, loss, optimizer and metrics that were given to `load`; None for those of the bench,
+                which it keeps.
+        """
+        if arguments is None:
+            arguments = {name: self._arguments[name] for name in self._arguments if name not in ("target", "spec")}
+        given = {name: value for name, value in arguments.items() if value is not None}
+        self._loaded_with = {"cases": tuple(cases), **given} if cases else given
         self._folder, self.calls = os.fspath(folder), []
 
     def continue_from(self, other: Journal) -> None:
         """Take over the calls of another bench, and the folder that it was loaded from."""
-        self._folder, self.calls = other._folder, list(other.calls)
+        self._folder, self._loaded_with, self.calls = other._folder, other._loaded_with, list(other.calls)
 
     def last(self, *methods: str) -> Call | None:
         """Return the last call of any of the methods; None if there is none."""
@@ -105,8 +119,8 @@ class Journal:
     def _begin(self, model_name: str, writer: _Writer) -> str:
         given = [f"{name}={writer.expression(value, name)}" for name, value in self._arguments.items()]
         if self._folder is not None:
-            data = [f"{name}={name}" for name in self._arguments if name.endswith("_data")]
-            return f"wb = Workbench.load({', '.join([repr(self._folder), *data])})"
+            loaded = [f"{name}={writer.expression(value, name)}" for name, value in self._loaded_with.items()]
+            return f"wb = Workbench.load({', '.join([repr(self._folder), *loaded])})"
         given += [f"cases=[{', '.join(writer.expression(case, 'case') for case in self._cases)}]"] * bool(self._cases)
         return f"wb = Workbench({', '.join([model_name, *given])})"
 

@@ -14,6 +14,7 @@ from typing import Any
 import qdq_workbench as qdq
 from qdq_widgets.corrections import Applied
 from qdq_widgets.curves import Scores
+from qdq_widgets.fits import Fit
 from qdq_widgets.snapshots import Snapshot
 
 PATTERN = "variant-*.keras"
@@ -54,6 +55,7 @@ class WorkWriter:
             "file": None if work.file is None else str(work.file.absolute()),
             "latency": None if work.latency is None else work.latency.to_dict(),
             "corrections": [applied.to_dict() for applied in work.corrections],
+            "fits": [fit.to_dict() for fit in work.fits],
         }
 
     def _model(self, work: Snapshot) -> str | None:
@@ -105,4 +107,5 @@ class WorkReader:
             file if file is not None and file.is_file() else None,
             None if latency is None else qdq.LatencyReport.from_dict(latency),
             tuple(map(Applied.from_dict, data.get("corrections", ()))),
+            tuple(map(Fit.from_dict, data.get("fits", ()))),
         )

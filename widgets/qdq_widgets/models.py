@@ -75,6 +75,7 @@ class ModelStore:
             now.files.get(key),
             now.latencies.get(key),
             () if kept is None else kept.corrections,
+            self.fits(plan),
         )
 
     def restore(self, plan: Any, work: Snapshot) -> None:
@@ -92,7 +93,7 @@ class ModelStore:
             for stage in (CORRECTED, FINE_TUNED):
                 now.scores.pop((key, stage), None)
         if work.model is not None:
-            self._keep(key, BenchModel(work.model, work.stage, work.corrections))
+            self._keep(key, BenchModel(work.model, work.stage, work.corrections, work.fits))
         now.scores.update({(key, stage): scores for stage, scores in work.scores.items()})
         if work.size is not None:
             now.sizes[key] = work.size
@@ -102,21 +103,17 @@ class ModelStore:
             now.latencies[key] = work.latency
 
     def swap(self, contents: StoreContents) -> StoreContents:
-        """Replace the contents by those of `put_aside` or an earlier `swap`, and return the former ones."""
+        """Replace the contents by those of `copy_contents` or an earlier `swap`, and return the former ones."""
         before, self._now = self._now, contents
         return before
 
-    def put_aside(self) -> StoreContents:
+    def copy_contents(self) -> StoreContents:
         """Return a copy of the present contents, which does not follow later changes."""
         return self._now.copy()
 
     def scores(self, plan: Any, stage: str | None = None) -> Scores | None:
         """Return the scores of a plan's model at a stage, by default its present one; None if it was not scored."""
         return self._now.scores.get((plan_key(plan), stage or self.stage(plan)))
-
-    def size(self, plan: Any) -> int | None:
-        """Return the size in bytes of the last file of a plan; None if there is none."""
-        return self._now.sizes.get(plan_key(plan))
 
     def file(self, plan: Any) -> pathlib.Path | None:
         """Return the file that was exported with the present weights of a plan; None if there is none."""
@@ -165,6 +162,21 @@ class ModelStore:
         """Return the corrections of a plan's weights, in the order in which they were applied."""
         kept = self._now.kept.get(plan_key(plan))
         return () if kept is None else kept.corrections
+
+    def fits(self, plan: Any) -> tuple[Any, ...]:
+        """Return the calls of `fit` that trained a plan's weights, in their order."""
+        kept = self._now.kept.get(plan_key(plan))
+        return () if kept is None else kept.fits
+
+    def calibrated_how(self) -> dict[str, Any]:
+        """Return the arguments of the last calibration; for a loaded one, the batch size follows from its counts."""
+        result, read = self.calibration, self.read
+        if result is None:
+            return {}
+        if read is None:
+            usual = -(-result.samples // 32) == result.batches
+            read = result.batches, 32 if usual else -(-result.samples // max(1, result.batches))
+        return {"method": result.method, "steps": read[0], "batch_size": read[1], **result.settings}
 
     def adopt(self, other: ModelStore, *, with_scores: bool) -> None:
         """Take over the calibration and the quantized models of another store for the same float model.
@@ -228,10 +240,12 @@ class ModelStore:
         q_model.set_weights(kept.get_weights())
         return q_model
 
-    def put(self, plan: Any, q_model: Any, stage: str, corrections: tuple[Any, ...] = ()) -> None:
+    def put(
+        self, plan: Any, q_model: Any, stage: str, corrections: tuple[Any, ...] = (), fits: tuple[Any, ...] = ()
+    ) -> None:
         """Keep a model as that of a plan, at the stage "calibrated", "corrected" or "fine-tuned"."""
         self._now.files.pop(plan_key(plan), None)  # it holds other weights
-        self._keep(plan_key(plan), BenchModel(q_model, stage, corrections))
+        self._keep(plan_key(plan), BenchModel(q_model, stage, corrections, fits))
 
     def calibrated(self, plan: Any, q_model: Any, result: Any, read: tuple[int | None, int]) -> None:
         """Store a calibration and its model; `read` is the maximum number of batches and the batch size."""

@@ -24,7 +24,7 @@ class Pane:
     """A part of the bench: widgets that show a part of the `Workbench` and call its methods.
 
     Subclasses return their widgets from `build`, and update them in `refresh`. A hidden pane is refreshed when it is
-    shown. A row in `qdq_widgets.panes` registers a pane; docs/extending.md has an example.
+    shown. A row in `qdq_widgets.panes` registers a pane; the page "Extending QDQ Workbench" has an example.
 
     Args:
         bench: The `Workbench`.
@@ -124,7 +124,9 @@ def table_html(head: Iterable[str], rows: Iterable[Sequence[Any]], *, empty: str
     body = "".join(f"<tr>{''.join(map(_cell, cells))}</tr>" for cells in rows)
     if not body:
         return text_html(empty, "qdq-muted")
-    header = "".join(f"<th>{html.escape(cell)}</th>" if cell else "<td></td>" for cell in head)
+    # A long name such as that of a metric may go on below an underscore.
+    named = (html.escape(cell).replace("_", "_<wbr>") for cell in head)
+    header = "".join(f"<th>{cell}</th>" if cell else "<td></td>" for cell in named)
     table = f'<table class="qdq-table"><thead><tr>{header}</tr></thead><tbody>{body}</tbody></table>'
     return f'<div class="qdq-scroll" tabindex="0" role="group" aria-label="Table">{table}</div>'
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
 import qdq_workbench as qdq
 from qdq_widgets.curves import Scores
+from qdq_widgets.state import PlanKey
 
 CALIBRATED, CORRECTED, FINE_TUNED = "calibrated", "corrected", "fine-tuned"
 
@@ -28,6 +30,7 @@ class Snapshot:
         file: The file that was exported with these weights; None if there was none.
         latency: The `LatencyReport` of its plan, which does not depend on the weights; None if it was not measured.
         corrections: The corrections of its weights, as `corrections.Applied`, in the order in which they were applied.
+        fits: The calls of `fit` that trained its weights, as `fits.Fit`, in their order.
     """
 
     stage: str = "planned"
@@ -38,6 +41,7 @@ class Snapshot:
     file: pathlib.Path | None = None
     latency: qdq.LatencyReport | None = None
     corrections: tuple[Any, ...] = ()
+    fits: tuple[Any, ...] = ()
 
     @property
     def has_weights(self) -> bool:
@@ -64,3 +68,25 @@ class Snapshot:
     def with_score(self, scores: Scores) -> Snapshot:
         """Return a snapshot with the scores of its stage."""
         return self.replace(scores={**self.scores, self.stage: scores})
+
+
+class WorkMark:
+    """Marks the ranges and weights that a plan had at one time, without keeping the model alive.
+
+    Args:
+        key: The key of the plan.
+        work: The work on it.
+    """
+
+    def __init__(self, key: PlanKey, work: Snapshot) -> None:
+        self._key, self._stage = key, work.stage
+        self._model = weakref.ref(work.model) if work.has_weights else None
+        self._calibration = None if work.has_weights else work.calibration
+
+    def is_of(self, key: PlanKey, work: Snapshot) -> bool:
+        """Return whether a plan has these ranges and weights."""
+        if (self._key, self._stage) != (key, work.stage):
+            return False
+        if self._model is not None:
+            return self._model() is work.model
+        return self._calibration is work.calibration

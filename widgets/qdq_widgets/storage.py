@@ -49,7 +49,9 @@ class LoadMethod:
             folder = pathlib.Path(directory)
             if bench is None:
                 saved = {key: value for key, value in _training(folder).items() if key not in arguments}
-                return _restore(kind(_float_model(folder), **arguments, **training_arguments(saved)), folder, cases)
+                return _restore(
+                    kind(_float_model(folder), **arguments, **training_arguments(saved)), folder, cases, arguments
+                )
             if arguments:
                 raise BenchError(
                     f"{', '.join(arguments)} can only be given to a new bench: Workbench.load(folder, ...). "
@@ -104,15 +106,20 @@ def save_bench(bench: Any, folder: pathlib.Path, known: Workshop) -> pathlib.Pat
     return folder
 
 
-def _restore(bench: Any, folder: pathlib.Path, cases: Iterable[Any]) -> Any:
-    """Give a bench the content of a folder, and name the folder in errors of damaged files."""
-    data = _read(folder)
+def _restore(bench: Any, folder: pathlib.Path, cases: Iterable[Any], arguments: Mapping[str, Any] | None = None) -> Any:
+    """Give a bench the content of a folder, and name the folder in errors of damaged files.
+
+    `arguments` are those that were given to `load` with which the bench was made; None for a bench that was there.
+    """
+    data, cases = _read(folder), (*cases, *bench.state.cases)
     with _damage_named(folder):
-        return _restored(bench, data, folder, cases)
+        _restored(bench, data, folder, cases)
+    bench.journal.begin_from(folder, cases, arguments)
+    return bench
 
 
-def _restored(bench: Any, data: Mapping[str, Any], folder: pathlib.Path, cases: Iterable[Any]) -> Any:
-    known = KnownCases((*cases, *bench.state.cases))
+def _restored(bench: Any, data: Mapping[str, Any], folder: pathlib.Path, cases: Iterable[Any]) -> None:
+    known = KnownCases(cases)
     states = [(item["label"], _state_from_dict(item["state"], known)) for item in data["steps"]]
     present, works, reader = _works(data, folder)
     if not states:
@@ -124,7 +131,7 @@ def _restored(bench: Any, data: Mapping[str, Any], folder: pathlib.Path, cases: 
         other = (
             None if kept is None or reader is None else ModelStore.restored(bench.model, plan, reader.from_dict(kept))
         )
-        history.push(label, state, plan, None if other is None else Aside(other.put_aside()))
+        history.push(label, state, plan, None if other is None else Aside(other.copy_contents()))
     history.go_to(int(data["position"]))
     variants = {item["name"]: _variant_from_dict(item, known) for item in data["variants"]}
     variants = {name: dataclasses.replace(kept, work=works.get(name, Snapshot())) for name, kept in variants.items()}
@@ -141,8 +148,6 @@ def _restored(bench: Any, data: Mapping[str, Any], folder: pathlib.Path, cases: 
     bench.pane_states.take_over(panes)
     colors = data.get("colors", {})
     bench.take_over_colors(colors.get("rules", {}), colors.get("by", bench.coloring))
-    bench.journal.begin_from(folder)
-    return bench
 
 
 def _training(folder: pathlib.Path) -> dict[str, Any]:

@@ -19,11 +19,13 @@ class BenchModel:
         model: The quantized Keras model.
         stage: "calibrated", "corrected" or "fine-tuned".
         corrections: The corrections of its weights, in the order in which they were applied.
+        fits: The calls of `fit` that trained its weights, in their order.
     """
 
     model: Any
     stage: str
     corrections: tuple[Any, ...] = ()
+    fits: tuple[Any, ...] = ()
 
 
 @dataclasses.dataclass

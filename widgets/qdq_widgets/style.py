@@ -81,7 +81,7 @@ _STYLE = """
 .qdq-bench .qdq-scroll { overflow-x: auto; max-height: 320px; overflow-y: auto; border: 1px solid var(--qdq-line);
   border-radius: 4px; }
 .qdq-bench table.qdq-table { border-collapse: collapse; width: 100%; font-size: 12px; margin: 0; }
-.qdq-bench table.qdq-table th, .qdq-bench table.qdq-table td { text-align: left; padding: 3px 8px;
+.qdq-bench table.qdq-table th, .qdq-bench table.qdq-table td { text-align: left; padding: 3px 6px;
   border-bottom: 1px solid var(--qdq-line); vertical-align: top; overflow-wrap: anywhere;
   color: var(--qdq-text); }
 .qdq-bench table.qdq-table td { min-width: 7em; }
@@ -90,7 +90,7 @@ _STYLE = """
 .qdq-bench table.qdq-table td:empty,
 .qdq-bench table.qdq-table td.qdq-short { min-width: 0; white-space: nowrap; }
 .qdq-bench table.qdq-table th { position: sticky; top: 0; background: var(--qdq-raised); font-weight: 600;
-  white-space: nowrap; }
+  overflow-wrap: normal; }
 .qdq-bench table.qdq-table thead td { padding: 0; border: none; }
 .qdq-bench .qdq-error { border-left: 4px solid var(--qdq-bad); background: var(--qdq-raised); padding: 4px 8px;
   align-items: flex-start; border-radius: 0 4px 4px 0; }

@@ -11,6 +11,7 @@ from qdq_widgets.curves import Curves, Scores, TrainingRun
 from qdq_widgets.data import batch_count
 from qdq_widgets.errors import BenchError, BenchStoppedError
 from qdq_widgets.events import Events
+from qdq_widgets.fits import Fit, begun_epochs, reached
 from qdq_widgets.fitting import evaluate, fine_tune
 from qdq_widgets.history import Aside
 from qdq_widgets.plans import Plans
@@ -180,7 +181,7 @@ class Training:
         with plans.lock:
             corrected = models.stage(plan) == CORRECTED
             if corrected:
-                plans.history.push("calibrate anew", plans.state, plans.plan, Aside(models.put_aside()))
+                plans.history.push("calibrate anew", plans.state, plans.plan, Aside(models.copy_contents()))
                 models.remember_scores(plan, CORRECTED, None)
             models.calibrated(plan, q_model, result, (steps, batch_size))
         if corrected:
@@ -226,6 +227,8 @@ class Training:
         models, data = self._work.models, self._work.data
         goes_on = resume or models.stage(plan) == CORRECTED
         corrections = models.corrections(plan) if goes_on else ()
+        before = models.fits(plan) if goes_on else ()
+        how = models.calibrated_how()
         q_model = models.copy(plan) if goes_on else models.build(plan)
         self._work.setup.compile(q_model, learning_rate)
         finished = fine_tune(
@@ -239,7 +242,10 @@ class Training:
             batch_size=batch_size,
         )
         if finished.loss_trace:
-            models.put(plan, q_model, FINE_TUNED, corrections)
+            stopped = reached(finished)
+            done = epochs if stopped is None else begun_epochs(stopped)
+            fit = Fit(done, learning_rate, batch_size, how, stopped)
+            models.put(plan, q_model, FINE_TUNED, corrections, (*before, fit))
             # Batches after the last finished epoch have changed what was scored.
             scored = len(finished.epochs) > 1 and finished.epochs[-1] == finished.loss_trace[-1][0]
             models.remember_scores(plan, FINE_TUNED, finished.scores[-1] if scored else None)

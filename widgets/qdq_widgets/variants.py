@@ -136,7 +136,7 @@ class Variants:
         state = self._state_of(name)
         with self._work.jobs.run("going to a variant"), self._plans.lock:
             plan, models = self._plans.planner.plan(state), self._work.models
-            aside = Aside(models.put_aside())
+            aside = Aside(models.copy_contents())
             models.restore(plan, self.by_name[name].work)
             step = self._plans.history.push(f"variant {name}", state, plan, aside)
         self._tell_exchanged()

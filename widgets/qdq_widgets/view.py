@@ -87,6 +87,7 @@ class BenchView:
         self._lock = threading.RLock()
         self._showing = False
         self._statuses: dict[str, str] = {}
+        self._history = bench.history
         whole = uuid.uuid4().hex  # id of the outer widget, whose content the graph's script keeps up to date
         self.graph = GraphView(bench.plan, height=bench.height, whole=whole)
         self.side = PaneTabs([kind(bench) for kind in panes.SIDE], self._lock)
@@ -229,7 +230,9 @@ class BenchView:
     def _show_plan(self) -> None:
         history = self.bench.history
         before, self._statuses = self._statuses, statuses(verdicts(self.bench)[0])
-        self.graph.set_plan(self.bench.plan, (before, self._statuses))
+        is_step = history is self._history  # else it was loaded, or taken over from another bench
+        self._history = history
+        self.graph.set_plan(self.bench.plan, (before, self._statuses), compared=is_step)
         self.graph.can_undo, self.graph.can_redo = history.can_undo, history.can_redo
         self.undo.disabled, self.redo.disabled = not history.can_undo, not history.can_redo
         self._showing = True

@@ -341,7 +341,8 @@ class Workbench:
             model_name: Name of the variable that holds the float model; data have the names of the arguments of
                 `Workbench`.
         """
-        return bench_code(self.state, self.snapshot, self.journal, self._work, model_name)
+        written = self._exports.exports_of(self.plan)
+        return bench_code(self.state, self.snapshot, written[-1] if written else None, self._work, model_name)
 
     def save(self, directory: str | os.PathLike[str]) -> pathlib.Path:
         """Write the whole bench to a folder: model, history, calibration, curves, variants, trained weights.

@@ -19,7 +19,8 @@ from qdq_workbench.errors import LowCoverageWarning, SpecError, UnsupportedModel
 from qdq_workbench.graph_builder import FUNCTIONAL, BoundGraph, Call, bind_graph, integers_of, output_names
 from qdq_workbench.placement.coverage import low_coverage
 from qdq_workbench.placement.plan import Placement, PlacementPlan, PlannedTensor
-from qdq_workbench.placement.targets import Target, get_target
+from qdq_workbench.placement.planner import check_target
+from qdq_workbench.placement.targets import Target
 from qdq_workbench.planning import plan_placement
 from qdq_workbench.quantizers.make import make_quantizer
 from qdq_workbench.spec.framework_info import FrameworkInfo
@@ -104,11 +105,7 @@ def quantize_model(
             f"plan_placement(model). Received: plan of {getattr(getattr(plan, 'graph', None), 'name', plan)!r}, "
             f"model {model.name!r}"
         )
-    if target != "tensorrt" and get_target(target) != plan.target_object:
-        raise SpecError(
-            "A plan is made for one target. Make one for the other, plan_placement(model, target=...), or leave out "
-            f"target. Received: target={getattr(target, 'name', target)!r}, a plan for {plan.target_label!r}"
-        )
+    check_target(plan, target)
     return _as_planned(bound, plan, quantization_spec, model)
 
 

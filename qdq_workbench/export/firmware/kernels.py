@@ -18,7 +18,8 @@ from qdq_workbench.graph.model_graph import Node
 Pair = tuple[int, int]
 
 #: By operator: the weight's axes in a kernel, and the permutation of the Keras axes (depthwise weights are reshaped).
-_LAYOUTS = {"Conv2D": ("OHWI", (3, 0, 1, 2)), "DepthwiseConv2D": ("1HWO", (0, 1, 2)), "Dense": ("OI", (1, 0))}
+_DEPTHWISE = "DepthwiseConv2D"
+_LAYOUTS = {"Conv2D": ("OHWI", (3, 0, 1, 2)), "Dense": ("OI", (1, 0))}
 _QUANTIZE_WEIGHT = "Quantize its weight (spec.add(name, quantize_weight=True)) with one scale, or one per output"
 
 
@@ -38,10 +39,10 @@ class Kernels:
 
     def convolution(self, node: Node, x: Integers) -> Pending:
         """Return the kernel of a two-dimensional convolution, depthwise or not."""
-        operator = "DepthwiseConv2D" if node.is_a(*DEPTHWISE) else "Conv2D"
+        operator = _DEPTHWISE if node.is_a(*DEPTHWISE) else "Conv2D"
         codes = self._codes(node)
         window = _window(node, x, codes.shape[:2])
-        if operator == "DepthwiseConv2D":
+        if operator == _DEPTHWISE:
             channels = codes.shape[2] * codes.shape[3]
             window["depth_multiplier"] = codes.shape[3]
         else:
@@ -130,10 +131,10 @@ class Kernels:
         if encoded is None:
             why = "its bias does not fit into int32 beside the scales of its input and weight"
             raise refusal(node, why, "Calibrate it on data of its own size, or leave it outside")
-        axes, order = _LAYOUTS[operator]
-        if operator == "DepthwiseConv2D":
-            codes = codes.reshape(*codes.shape[:2], -1)[np.newaxis]
+        if operator == _DEPTHWISE:
+            axes, codes = "1HWO", codes.reshape(*codes.shape[:2], -1)[np.newaxis]
         else:
+            axes, order = _LAYOUTS[operator]
             codes = codes.transpose(order)
         add = self._program.array
         arrays = {
@@ -184,7 +185,7 @@ def _scale_per_output(node: Node, encoding: Encoding, operator: str) -> np.ndarr
     """Return the scale of every output channel of a weight; refuse scales along another axis."""
     codes = np.asarray(encoding.codes)
     full = np.broadcast_to(encoding.broadcast(encoding.scale), codes.shape)
-    outputs = codes.shape[2] * codes.shape[3] if operator == "DepthwiseConv2D" else codes.shape[-1]
+    outputs = codes.shape[2] * codes.shape[3] if operator == _DEPTHWISE else codes.shape[-1]
     rows = full.reshape(-1, outputs)
     if np.any(rows != rows[:1]):
         raise refusal(node, f"its weight has scales along axis {encoding.spec.axis}", _QUANTIZE_WEIGHT)

@@ -15,6 +15,7 @@ import numpy as np
 import qdq_workbench
 from qdq_workbench._files import Writing, check_name, write_together, writes_text
 from qdq_workbench._interrupts import interrupts_held, safe_point
+from qdq_workbench._pages import page
 from qdq_workbench.conversion.engine.cut import cut_model
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
 from qdq_workbench.conversion.engine.retarget import in_float32
@@ -47,7 +48,7 @@ class FirmwareReport:
 
     Args:
         path: The file.
-        target: The target whose encodings it has.
+        target: The target whose encodings it has, as `PlacementPlan.target_label`: "litert", or "litert (altered)".
         operators: Operator -> number of its nodes.
         weights: Number of weights; one that several calls share counts once.
         multiply_accumulates: Multiply-accumulate operations of convolutions and matrix products, per sample.
@@ -87,6 +88,7 @@ class FirmwareReport:
                 f"{self.multiply_accumulates:,} products per sample; {room}",
                 *others,
                 *self.notes,
+                f"the format and the reference interpreter: {page('howto/firmware.md')}",
             ]
         )
 
@@ -226,7 +228,7 @@ def _document(plan: PlacementPlan, program: Program, outputs: Mapping[str, str])
         "version": 1,
         "made_by": f"qdq-workbench {qdq_workbench.__version__}",
         "model": plan.graph.name,
-        "target": plan.target,
+        "target": plan.target_label,
         "arithmetic": _ARITHMETIC,
         "inputs": list(plan.graph.inputs),
         "outputs": dict(outputs),

@@ -9,11 +9,10 @@ from qdq_workbench.export.half.rounding import constant_fits, scale_fits
 from qdq_workbench.graph.half_precision import BOUNDED, KEPT, OUT_OF_RANGE, HalfRequest
 from qdq_workbench.onnx_graph.element_types import following, typed_inputs
 from qdq_workbench.onnx_graph.graph import Graph, Node
+from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, PAIR_OPERATORS
 from qdq_workbench.quantizers.blocks import extremes, spread
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
-QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
-PAIR = frozenset({QUANTIZE, DEQUANTIZE})
 #: The operators with most of the arithmetic; the type of all others follows from their neighbours (`labels.py`).
 CONTRACTIONS = frozenset({"Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul"})
 _MEASURES = frozenset({"Shape", "Size"})
@@ -57,7 +56,7 @@ class Kept:
             return TensorProto.FLOAT not in (self._types.get(node.inputs[0]), self._types[node.output]) or (
                 self._types.get(node.inputs[0]) != self._types[node.output]
             )
-        return node.op in PAIR or node.op in _MEASURES
+        return node.op in PAIR_OPERATORS or node.op in _MEASURES
 
     def computes(self, node: Node) -> bool:
         """Return whether a node reads or writes float32 values, and is not free."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from onnx import TensorProto
 
-from qdq_workbench.export.half.kept import CONTRACTIONS, DEQUANTIZE, QUANTIZE, Kept
+from qdq_workbench.export.half.kept import CONTRACTIONS, Kept
 from qdq_workbench.onnx_graph.element_types import typed_inputs
 from qdq_workbench.onnx_graph.graph import Graph, Node
+from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE
 
 _BETWEEN = "between tensors in float32: in half precision it would only add casts"
 _ROUNDS = 2

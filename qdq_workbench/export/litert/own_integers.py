@@ -32,12 +32,11 @@ from qdq_workbench.export.litert.tflite_file import (
     scales_of,
 )
 from qdq_workbench.export.litert.wide_activations import widen_activations
-from qdq_workbench.quantizers.bias_room import bias_scale
+from qdq_workbench.quantizers.bias_room import BIAS_LIMIT, bias_scale
 
 _FEW_BITS = 4
 _SAME = 1e-6  # relative: the converter computes scales from float32 ends of ranges
 _HALF = 0.51  # of a step: how far the converter's own rounding moves a value
-_LAST_BIAS = 2**30
 _DEQUANTIZE = {INT8: 5, INT4: 6}
 _TYPE_NAMES = {INT8: "int8", INT4: "int4"}
 _Arrange = Callable[[np.ndarray], np.ndarray]
@@ -194,7 +193,7 @@ class _Writer:
             exact = np.where(np.abs(exact - theirs) <= _HALF * steps + _SAME * np.abs(theirs), exact, theirs)
             scale = bias_scale(source, scales)
             rounded = np.rint(exact / scale.astype(np.float64))
-            if np.all(np.abs(rounded) <= _LAST_BIAS):
+            if np.all(np.abs(rounded) <= BIAS_LIMIT):
                 self.file.set_values(tensor, rounded, INT32)
                 self.file.set_scales(tensor, scale, 0)
 

@@ -14,6 +14,8 @@ import numpy as np
 from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow.lite.tools import flatbuffer_utils
 
+from qdq_workbench.export.encodings import pack_pairs
+
 FLOAT32 = schema.TensorType.FLOAT32
 INT4 = schema.TensorType.INT4
 INT8 = schema.TensorType.INT8
@@ -216,21 +218,6 @@ def scales_of(tensor: Any) -> np.ndarray | None:
     quantization = tensor.quantization
     scales = None if quantization is None else quantization.scale
     return None if scales is None or not len(scales) else np.asarray(scales, np.float32)
-
-
-def pack_pairs(codes: np.ndarray) -> np.ndarray:
-    """Return 4-bit codes packed two in a byte, the first one in the lower half, as LiteRT reads them.
-
-    Args:
-        codes: Integers from -8 to 7.
-
-    Example:
-        >>> pack_pairs(np.array([1, -1, 7])).tolist()
-        [241, 7]
-    """
-    flat = codes.reshape(-1).astype(np.uint8) & 0xF
-    flat = np.append(flat, np.zeros(flat.size % 2, np.uint8))
-    return np.asarray(flat[0::2] | (flat[1::2] << 4), np.uint8)
 
 
 def _copy(buffer: Any, *, keep: bool) -> _Buffer:

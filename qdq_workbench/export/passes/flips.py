@@ -12,6 +12,7 @@ import numpy as np
 
 from qdq_workbench.export.passes.patterns import constant_axes
 from qdq_workbench.onnx_graph.graph import Graph, Node, Shape
+from qdq_workbench.onnx_graph.qdq_graph import PAIR_OPERATORS
 from qdq_workbench.onnx_graph.transposes import to_channels_first, to_channels_last, transposed_input
 
 Flip = Callable[[Graph, Node, int], "list[tuple[int, ...]] | None"]
@@ -74,7 +75,6 @@ BROADCASTING = frozenset(
 )
 _ONE_AXIS = frozenset({"Concat", "LogSoftmax", "Softmax", "Split"})
 _REDUCTIONS = frozenset({"ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"})
-PAIRS = frozenset({"DequantizeLinear", "QuantizeLinear"})
 
 
 def _flip_first_input(graph: Graph, node: Node, rank: int) -> list[tuple[int, ...]] | None:
@@ -192,7 +192,7 @@ FLIPS: dict[str, Flip] = {
     **dict.fromkeys(BROADCASTING, _flip_broadcasting),
     **dict.fromkeys(_ONE_AXIS, _flip_one_axis),
     **dict.fromkeys(_REDUCTIONS, _flip_dropping_axes),
-    **dict.fromkeys(PAIRS, _flip_pair_half),
+    **dict.fromkeys(PAIR_OPERATORS, _flip_pair_half),
     "Pad": _flip_pad,
     "Slice": _flip_slice,
     "Squeeze": _flip_dropping_axes,

@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from qdq_workbench.export.passes.contract import GraphPass
-from qdq_workbench.export.passes.flips import BROADCASTING, FLIPS, PAIRS
+from qdq_workbench.export.passes.flips import BROADCASTING, FLIPS
 from qdq_workbench.onnx_graph.graph import Graph, Node
+from qdq_workbench.onnx_graph.qdq_graph import PAIR_OPERATORS
 from qdq_workbench.onnx_graph.transposes import (
     merge_transposes,
     permutation,
@@ -124,7 +125,7 @@ class _LayoutPass:
             for reader in self.graph.readers(dequantize.output):
                 if self._leads_to_channels_first(reader):
                     return True
-                if self._from_first(quantize.inputs[0]) and reader.op in FLIPS and reader.op not in PAIRS:
+                if self._from_first(quantize.inputs[0]) and reader.op in FLIPS and reader.op not in PAIR_OPERATORS:
                     return True
                 if self._from_first(quantize.inputs[0]) and reader.op == "QuantizeLinear":
                     return reader

@@ -22,12 +22,11 @@ from qdq_workbench.export.encodings import Encoding, raise_scale_for_bias
 from qdq_workbench.export.insert_qdq import NARROWING
 from qdq_workbench.export.passes.contract import GraphPass
 from qdq_workbench.onnx_graph.graph import Graph, Node
-from qdq_workbench.quantizers.bias_room import bias_codes, bias_scale
+from qdq_workbench.quantizers.bias_room import BIAS_LIMIT, bias_codes, bias_scale
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 _OUTPUT_AXIS = {"Conv": 0, "Gemm": 1}
 _TRANSPOSED = "ConvTranspose"
-_STEPS = 2**30
 _SMALLEST = 2.0**-90  # divided by the steps it is still a normal number
 
 
@@ -166,7 +165,7 @@ def _narrows(graph: Graph, node: Node) -> bool:
 def _exact_scale(bias: np.ndarray) -> np.ndarray:
     """Return scales under which the codes are 2**30 or -2**30 and exact; values below `_SMALLEST` become 0."""
     size = np.abs(bias)
-    return np.where(size >= _SMALLEST, size / np.float32(_STEPS), np.float32(1)).astype(np.float32)
+    return np.where(size >= _SMALLEST, size / np.float32(BIAS_LIMIT), np.float32(1)).astype(np.float32)
 
 
 def bias_name(weight_node: str) -> str:

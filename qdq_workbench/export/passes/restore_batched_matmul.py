@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from qdq_workbench.export.passes.contract import GraphPass
+from qdq_workbench.graph.contractions import product_terms
 from qdq_workbench.onnx_graph.graph import Graph, Node
 
 
@@ -43,8 +44,7 @@ def restore_batched_matmul(graph: Graph) -> None:
 def _name_leading_axes(graph: Graph, node: Node) -> None:
     """Write letters for the `...` of an equation such as `...x,xy->...y`, where the first operand's rank is known."""
     equation = node.get("equation").decode().replace(" ", "")
-    left, _, rest = equation.partition(",")
-    right, _, result = rest.partition("->")
+    left, right, result = product_terms(equation)
     rank = graph.rank(node.inputs[0])
     if "..." not in left or "..." in right or "..." not in result or rank is None:
         return
@@ -54,10 +54,9 @@ def _name_leading_axes(graph: Graph, node: Node) -> None:
 
 
 def _terms(node: Node) -> tuple[str, str, str] | None:
-    equation = node.get("equation").decode().replace(" ", "")
-    operands, arrow, result = equation.partition("->")
-    left, _, right = operands.partition(",")
-    if not arrow or "." in equation or any(len(set(term)) != len(term) for term in (left, right, result)):
+    equation = node.get("equation").decode()
+    left, right, result = product_terms(equation)
+    if "->" not in equation or "." in equation or any(len(set(term)) != len(term) for term in (left, right, result)):
         return None
     return left, right, result
 

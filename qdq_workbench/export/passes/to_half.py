@@ -13,13 +13,14 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from qdq_workbench.export.half.kept import DEQUANTIZE, QUANTIZE, Kept
+from qdq_workbench.export.half.kept import Kept
 from qdq_workbench.export.half.labels import Labels
 from qdq_workbench.export.half.rounding import element_type, rounded, rounded_scale
 from qdq_workbench.export.passes.contract import GraphPass
 from qdq_workbench.graph.half_precision import HALF_TYPES, HalfRequest
 from qdq_workbench.onnx_graph.element_types import element_types, typed_inputs
 from qdq_workbench.onnx_graph.graph import Graph, Node
+from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE
 
 _HALVES = frozenset(element_type(kind) for kind in HALF_TYPES.values())
 _FLOATS = _HALVES | {TensorProto.FLOAT}

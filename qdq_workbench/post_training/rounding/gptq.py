@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qdq_workbench.graph.block_axes import block_axes
+from qdq_workbench.graph.contractions import product_terms
 from qdq_workbench.graph.model_graph import Node, Part
 from qdq_workbench.post_training.rounding.weights import range_ends
 from qdq_workbench.quantizers.blocks import spread
@@ -76,11 +77,10 @@ def product_of(node: Node, weight: str, rank: int) -> Product | None:
     axes = block_axes(node, weight)
     if owner is None or not axes or name != "kernel":
         return None
-    equation = str(owner.settings.get("equation", "")).replace(" ", "")
+    equation = str(owner.settings.get("equation", ""))
     if not equation:
         return Product(axes, (rank - 1,))
-    operands, _, result = equation.partition("->")
-    data, _, letters = operands.partition(",")
+    data, letters, result = product_terms(equation)
     if any((letter in data) == (letter in result) for letter in letters):
         return None  # a matrix per sample or per head, or a sum over the kernel alone
     before, dots, behind = data.partition("...")

@@ -8,8 +8,7 @@ from typing import Any
 from qdq_widgets.curves import Curves, Scores, TrainingRun, interval, is_share
 from qdq_widgets.figures.style import DASHES, FP32, GRID, PTQ, RUNS, layout, plain
 
-LINES_PER_RUN = 3
-_EDGE = 0.01  # above an accuracy of 1, so that the line there is not cut in half
+_EDGE = 0.01  # around the lines, so that one at an accuracy of 1 is not cut in half
 
 
 def curve_traces(curves: Curves) -> list[dict[str, Any]]:
@@ -52,18 +51,25 @@ def curves_figure(curves: Curves, samples: int | None = None) -> Any:
 
 
 def metric_axis(curves: Curves, samples: int | None) -> dict[str, Any]:
-    """Return the title of the left axis, and for a share its minimum extent.
+    """Return the title of the left axis, and for a share its ends, as long as the user does not zoom.
 
-    The axis includes the 95 % interval of the float model's share, so that the difference of a single sample looks
-    small. `samples` is the number of scored samples; None if it is not known.
+    The axis goes from a little below the lowest value to a little above the highest one. It includes the 95 % interval
+    of the float model's share, so that the difference of a single sample looks small. `samples` is the number of scored
+    samples; None if it is not known.
     """
     title = {"title_text": f"validation {curves.metric}" if curves.metric else "validation metric"}
     if not is_share(curves.metric):
         return title
-    reach: dict[str, Any] = {"clipmin": -_EDGE, "clipmax": 1 + _EDGE}
+    scored = [curves.fp32, curves.ptq, *(scores for run in curves.runs for scores in run.scores)]
+    values = [scores.metrics.get(curves.metric) for scores in scored if scores is not None]
+    shares = [value for value in values if value is not None and math.isfinite(value)]
     if samples and curves.fp32 is not None and curves.metric in curves.fp32.metrics:
-        reach["include"] = list(interval(curves.fp32.metrics[curves.metric], samples))
-    return {**title, "autorangeoptions": reach}
+        shares += interval(curves.fp32.metrics[curves.metric], samples)
+    low, high = (min(shares), max(shares)) if shares else (0.0, 1.0)
+    margin = max(_EDGE, (high - low) / 20)
+    # Not "range", which a zoom of the user changes too.
+    ends = {"minallowed": max(-_EDGE, low - margin), "maxallowed": min(1 + _EDGE, high + margin)}
+    return {**title, "autorangeoptions": ends}
 
 
 def _level(
