@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 
 from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph.macs import macs_by_node
@@ -51,6 +52,14 @@ class PlanFacts:
     @functools.cached_property
     def _weights(self) -> frozenset[str]:
         return frozenset(placement.tensor for placement in self.plan.placements if placement.site == "weight")
+
+    @functools.cached_property
+    def _sizes(self) -> Mapping[str, Mapping[str, int]]:
+        return weight_sizes(self.graph)
+
+    @functools.cached_property
+    def _costs(self) -> Mapping[str, tuple[int, int]]:
+        return self.graph.once(_costs)
 
     @functools.cached_property
     def _placed_weights(self) -> dict[str, list[Placement]]:
@@ -113,13 +122,11 @@ class PlanFacts:
 
         The weights of a shared layer are counted at its first call.
         """
-        macs = macs_by_node(self.graph)[node.name]
-        if not node.weights or self.graph.calls(node.layer)[0] is not node:
+        macs, stored = self._costs[node.name]
+        if not stored:
             return macs, 0, 0
-        stored = as_integers = 0
-        for name, count in weight_sizes(self.graph)[node.layer]:
-            stored += count
-            as_integers += count if name in self._weights else 0
+        sizes, placed = self._sizes[node.layer], self._placed_weights.get(node.layer, ())
+        as_integers = sum([sizes.get(placement.tensor, 0) for placement in placed]) if placed else 0
         return macs, _FLOAT_BYTES * stored, _FLOAT_BYTES * as_integers
 
     def blocks(self, node: Node) -> Placement | None:
@@ -202,3 +209,12 @@ class PlanFacts:
             tensor = self.graph.readers(tensor)[0][0].outputs[0]
             found = self.plan.output_placement(tensor)
         return found
+
+
+def _costs(graph: ModelGraph) -> dict[str, tuple[int, int]]:
+    """Return the multiply-accumulate operations of every call, and the number of values of the weights it counts."""
+    found = {name: (macs, 0) for name, macs in macs_by_node(graph).items()}
+    for layer, sizes in weight_sizes(graph).items():
+        first = graph.calls(layer)[0].name
+        found[first] = (found[first][0], sum(sizes.values()))
+    return found

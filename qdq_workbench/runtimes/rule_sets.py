@@ -41,7 +41,9 @@ def layer_explanations(plan: PlacementPlan, target: Target) -> tuple[PlacementPl
         raise TargetError(f"No rules are known for target {target.name!r}; known: {sorted(_RULE_SETS)}.")
     if plan.target_object != target:
         plan = retarget_plan(plan, target)
-    return plan, _merge_calls(_RULE_SETS[target.name](PlanFacts(plan)))
+    calls = tuple(_RULE_SETS[target.name](PlanFacts(plan)))
+    shares_layers = len(plan.graph.layers) < len(plan.graph.nodes)
+    return plan, _merge_calls(calls) if shares_layers else calls
 
 
 def integer_calls(plan: PlacementPlan) -> frozenset[str]:
