@@ -37,12 +37,9 @@ def find_folds(graph: ModelGraph, kept: Collection[str] = (), integer_weights: C
         integer_weights: Names of quantized weights, whose integers folding must not change.
     """
     found = [
-        Fold(graph.producer(node.inputs[0]), node)
-        for node in graph.nodes
-        if not node.is_operation
-        and node.is_a(*BATCH_NORMALIZATION)
-        and _can_fold(graph, node, kept)
-        and _keeps_integers(graph.producer(node.inputs[0]), integer_weights)
+        fold
+        for fold in graph.once(_foldable)
+        if fold.batch_norm.inputs[0] not in kept and _keeps_integers(fold.layer, integer_weights)
     ]
     together = Counter((fold.layer.layer, fold.batch_norm.layer) for fold in found)
     return [
@@ -54,6 +51,15 @@ def find_folds(graph: ModelGraph, kept: Collection[str] = (), integer_weights: C
     ]
 
 
+def _foldable(graph: ModelGraph) -> list[Fold]:
+    """Return the batch normalizations that can be folded if no pair is in between, which depends on the graph alone."""
+    return [
+        Fold(graph.producer(node.inputs[0]), node)
+        for node in graph.nodes
+        if not node.is_operation and node.is_a(*BATCH_NORMALIZATION) and _can_fold(graph, node)
+    ]
+
+
 def _keeps_integers(layer: Node, integer_weights: Collection[str]) -> bool:
     """Return False for a quantized depthwise kernel with a multiplier, whose scales would get several gains each."""
     if layer.class_name not in DEPTHWISE or f"{layer.layer}/kernel" not in integer_weights:
@@ -61,7 +67,7 @@ def _keeps_integers(layer: Node, integer_weights: Collection[str]) -> bool:
     return all(weight.shape[-1] == 1 for weight in layer.weights if weight.name == "kernel")
 
 
-def _can_fold(graph: ModelGraph, batch_norm: Node, kept: Collection[str]) -> bool:
+def _can_fold(graph: ModelGraph, batch_norm: Node) -> bool:
     tensor = batch_norm.inputs[0]
     layer = graph.producer(tensor)
     return (
@@ -71,7 +77,6 @@ def _can_fold(graph: ModelGraph, batch_norm: Node, kept: Collection[str]) -> boo
         and not layer.opaque
         and not batch_norm.opaque
         and activation_name(layer) == "linear"
-        and tensor not in kept
         and graph.has_one_use(tensor)
         and _channel_axis(graph, layer) == _batch_norm_axis(graph, batch_norm)
     )

@@ -21,6 +21,14 @@ def output_axes(node: Node, weight: str) -> tuple[int, ...] | None:
         >>> output_axes(Node("d", "d", "Dense", weights=(Weight("kernel", (4, 3)),)), "kernel")
         (1,)
     """
+    return node.once(_axes_by_weight).get(weight)
+
+
+def _axes_by_weight(node: Node) -> dict[str, tuple[int, ...] | None]:
+    return {weight.name: _output_axes(node, weight.name) for weight in node.weights}
+
+
+def _output_axes(node: Node, weight: str) -> tuple[int, ...] | None:
     name = weight.rpartition("/")[2]
     owner, shape = owner_of(node, weight)
     if owner is None or not shape or not name.endswith("kernel"):

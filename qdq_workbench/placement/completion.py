@@ -216,6 +216,8 @@ class _Completion:
 
     def _move_behind_what_vanishes(self) -> None:
         """Merge two pairs that would be adjacent in a file, because only layers such as Dropout lie between them."""
+        if not any(p.author == "target" and p.site == "output" for placed in self._by_node.values() for p in placed):
+            return
         grids: dict[str, set[tuple[QuantizerSpec, QuantizerMethod | None]]] = {}
         for placements in self._by_node.values():
             for placement in placements:

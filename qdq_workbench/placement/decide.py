@@ -13,7 +13,7 @@ from qdq_workbench.errors import ModeError, PlacementConflictError, SpecError, n
 from qdq_workbench.graph.float_inside import why_float_inside
 from qdq_workbench.graph.model_graph import INTEGERS, ModelGraph, Node
 from qdq_workbench.placement.decision import Decision
-from qdq_workbench.placement.defaults import default_inputs, find_default, find_named_default
+from qdq_workbench.placement.defaults import NodeDefault, default_inputs, find_default, find_named_default
 from qdq_workbench.placement.framework import FrameworkDecisions
 from qdq_workbench.placement.selectors import select
 from qdq_workbench.placement.settings import (
@@ -302,7 +302,20 @@ def _overruled_default(node: Node, mode: str) -> tuple[str, ...]:
 
 
 def _from_default(node: Node, mode: str) -> Decision:
+    """Return the decision of the default; one object for all plans, until another default is registered."""
     default = find_default(node)
+    known = node.once(_default_decisions)
+    if mode not in known or known[mode][0] is not default:
+        known[mode] = (default, _decision_of(default, node, mode))
+    return known[mode][1]
+
+
+def _default_decisions(node: Node) -> dict[str, tuple[NodeDefault | None, Decision]]:  # noqa: ARG001 - begins empty
+    """Return the default of a node and the decision that follows, by mode, for `_from_default` to read and set."""
+    return {}
+
+
+def _decision_of(default: NodeDefault | None, node: Node, mode: str) -> Decision:
     if mode == "partial" and node.settings.get(INTEGERS):
         return Decision((), True, False, "default", "Keras has quantized its weights already")  # noqa: FBT003
     if mode == "partial":

@@ -172,42 +172,54 @@ class Merged:
 class _Lowering:
     def __init__(self, graph: ModelGraph, placements: Collection[Placement], *, in_onnx: bool) -> None:
         self._graph = graph
-        self._in_onnx = in_onnx
-        self._operators = graph.once(find_operators)
+        self._alone = graph.once(_nodes_in_onnx if in_onnx else _nodes_in_others)
         self._merged = Merged(graph, placements, in_onnx=in_onnx)
 
     def run(self) -> Lowering:
         return Lowering({node.name: self._step(node) for node in self._graph.nodes}, self._merged)
 
     def _step(self, node: Node) -> LoweredNode:
-        if not node.inputs:
-            return LoweredNode(node.name, "written", operators=())
-        if vanishes(node):
-            return LoweredNode(node.name, "vanishes", operators=(), reason="it does nothing at inference")
         layer = self._merged.into.get(node.name)
-        if layer is not None and node.name in self._merged.added:
+        if layer is None or not node.inputs or vanishes(node):
+            return self._alone[node.name]
+        if node.name in self._merged.added:
             reason = f"its constant becomes a part of the bias of {layer!r}"
             return LoweredNode(node.name, "absorbed", (layer,), (), reason)
-        if layer is not None:
-            reason = f"it becomes a part of the weights and the bias of {layer!r}"
-            return LoweredNode(node.name, "folded", (layer,), (), reason)
-        if not self._in_onnx:
-            return LoweredNode(node.name, "written")
-        return self._in_file(node)
+        reason = f"it becomes a part of the weights and the bias of {layer!r}"
+        return LoweredNode(node.name, "folded", (layer,), (), reason)
 
-    def _in_file(self, node: Node) -> LoweredNode:
-        """Return the lowering in an ONNX file of a node that is not merged into the layer before it."""
-        takers = padding_readers(self._graph, node)
-        if takers:
-            shown = ", ".join(repr(name) for name in takers)
-            return LoweredNode(node.name, "absorbed", takers, (), f"{shown} pads instead")
-        operators = self._operators[node.name]
-        if not node.opaque and node.is_a(*MOVEMENTS, *CROPPINGS):
-            return LoweredNode(node.name, "moved", operators=operators, reason="it only gives values another place")
-        parts = main_operators(node) or ()
-        if len(parts) > 1:
-            return LoweredNode(node.name, "split", operators=operators, reason=_why_split(node, parts))
-        return LoweredNode(node.name, "written", operators=operators)
+
+def _nodes_in_onnx(graph: ModelGraph) -> dict[str, LoweredNode]:
+    """Return the lowering in an ONNX file of every node where it is not merged into the layer before it."""
+    return {node.name: _bare(node) or _in_file(graph, node) for node in graph.nodes}
+
+
+def _nodes_in_others(graph: ModelGraph) -> dict[str, LoweredNode]:
+    """Return the lowering in other files of every node where it is not merged into the layer before it."""
+    return {node.name: _bare(node) or LoweredNode(node.name, "written") for node in graph.nodes}
+
+
+def _bare(node: Node) -> LoweredNode | None:
+    """Return the lowering of a node that computes nothing in any file; None for others."""
+    if not node.inputs:
+        return LoweredNode(node.name, "written", operators=())
+    if vanishes(node):
+        return LoweredNode(node.name, "vanishes", operators=(), reason="it does nothing at inference")
+    return None
+
+
+def _in_file(graph: ModelGraph, node: Node) -> LoweredNode:
+    takers = padding_readers(graph, node)
+    if takers:
+        shown = ", ".join(repr(name) for name in takers)
+        return LoweredNode(node.name, "absorbed", takers, (), f"{shown} pads instead")
+    operators = graph.once(find_operators)[node.name]
+    if not node.opaque and node.is_a(*MOVEMENTS, *CROPPINGS):
+        return LoweredNode(node.name, "moved", operators=operators, reason="it only gives values another place")
+    parts = main_operators(node) or ()
+    if len(parts) > 1:
+        return LoweredNode(node.name, "split", operators=operators, reason=_why_split(node, parts))
+    return LoweredNode(node.name, "written", operators=operators)
 
 
 def padding_readers(graph: ModelGraph, node: Node) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Mapping
 from typing import Any, get_args
 
@@ -18,6 +19,8 @@ from qdq_workbench.placement.tables import plan_as_html, plan_as_text
 from qdq_workbench.placement.targets import Target, get_target, target_names
 
 __all__ = ["LayerPlan", "Placement", "PlacementPlan", "PlanDiff", "PlannedTensor", "Site", "Unquantized"]
+
+_content = operator.attrgetter("quantizer", "method", "scale_group", "author")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,10 +231,11 @@ class PlacementPlan:
                 f"Received: {self.graph.name!r} and {getattr(getattr(other, 'graph', None), 'name', other)!r}"
             )
         mine, theirs = self._by_key, other._by_key
+        both = ((p, theirs[key]) for key, p in mine.items() if key in theirs)
         return PlanDiff(
             added=tuple(p for key, p in theirs.items() if key not in mine),
             removed=tuple(p for key, p in mine.items() if key not in theirs),
-            changed=tuple((p, theirs[key]) for key, p in mine.items() if key in theirs and _differs(p, theirs[key])),
+            changed=tuple((one, new) for one, new in both if _content(one) != _content(new)),
             plans=(self, other),
         )
 
@@ -375,10 +379,6 @@ def _method(placement: Placement) -> str:
 
 def _step_text(node: LoweredNode) -> str:
     return f"{node.step} into {', '.join(node.into)}" if node.into else node.step
-
-
-def _differs(one: Placement, other: Placement) -> bool:
-    return any(getattr(one, name) != getattr(other, name) for name in ("quantizer", "method", "scale_group", "author"))
 
 
 def _check_place(graph: ModelGraph, layers: set[str], placement: Placement) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from qdq_workbench.errors import SpecError
 from qdq_workbench.graph.kinds import MERGES
 from qdq_workbench.graph.model_graph import INTEGERS, ModelGraph, Node
 from qdq_workbench.graph.unread_weights import unread_weights
+from qdq_workbench.graph.weight_sizes import weight_sizes
 from qdq_workbench.placement.blocks import axes_for_blocks, check_blocks
 from qdq_workbench.placement.completion import complete
 from qdq_workbench.placement.decision import Decision
@@ -43,7 +44,7 @@ def make_plan(graph: ModelGraph, decisions: Mapping[str, Decision], mode: str, t
         SpecError: If a weight is in blocks that the layer or the target does not support.
     """
     target = get_target(target)
-    placements = [placement for node in graph.nodes for placement in _placements(graph, node, decisions, target)]
+    placements = [p for node in graph.nodes for p in _placements_of(graph, node, decisions, target)]
     placements = without_wrong_kernels(graph, placements, target)
     placements = _overridden(complete(graph, placements, decisions, mode, target), decisions)
     placements = share_settings(graph, placements, decisions)
@@ -120,6 +121,31 @@ def _overridden(placements: Iterable[Placement], decisions: Mapping[str, Decisio
             grid = grid_of(placement.quantizer, how)
             found.append(dataclasses.replace(placement, quantizer=grid, method=method_of(how, "activation")))
     return found
+
+
+def _placements_of(
+    graph: ModelGraph, node: Node, decisions: Mapping[str, Decision], target: Target
+) -> Sequence[Placement]:
+    """Return the placements that a decision asks for; those of the last plan if it has the same decision.
+
+    Nearly all decisions are those of the defaults, one object for all plans: making hundreds of placements after every
+    click of a user interface is slow, and sends the garbage collector through all that the session holds.
+    """
+    decision, known = decisions.get(node.name), graph.once(_last_placements)
+    last = known.get(node.name)
+    if last is not None and last[0] is decision and last[1] is target:
+        return last[2]
+    found = tuple(_placements(graph, node, decisions, target))
+    if len(graph.calls(node.layer)) == 1:  # else the weights depend on the decisions about the other calls too
+        known[node.name] = (decision, target, found)
+    return found
+
+
+def _last_placements(
+    graph: ModelGraph,  # noqa: ARG001 - begins empty for any graph
+) -> dict[str, tuple[Decision | None, Target, tuple[Placement, ...]]]:
+    """Return decision, target and placements of every call in the last plan, for `_placements_of` to read and set."""
+    return {}
 
 
 def _placements(
@@ -238,12 +264,32 @@ def _unquantized(plan: PlacementPlan) -> Iterator[Unquantized]:
                 yield Unquantized(node.layer, f"input {index}", tensor, reason)
         if plan.graph.calls(node.layer)[0] is not node:
             continue
-        unread = unread_weights(plan.graph, node.layer)
-        for weight in node.weights:
-            name = f"{node.layer}/{weight.name}"
-            if name not in planned:
-                reason = _UNREAD if weight.name in unread else _why_weight_float(node, weight.name, decision)
-                yield Unquantized(node.layer, weight.name, name, reason)
+        floats = tuple(name for name in weight_sizes(plan.graph)[node.layer] if name not in planned)
+        if floats:
+            yield from _float_weights(plan.graph, node, floats, decision)
+
+
+def _float_weights(
+    graph: ModelGraph, node: Node, floats: tuple[str, ...], decision: Decision
+) -> tuple[Unquantized, ...]:
+    """Return the weights of a layer that stay in float; for the same weights and decision, those of the last plan."""
+    known = graph.once(_last_float_weights)
+    last = known.get(node.name)
+    if last is None or last[0] is not decision or last[1] != floats:
+        unread, found = unread_weights(graph, node.layer), []
+        for name in floats:
+            weight = name.removeprefix(f"{node.layer}/")
+            reason = _UNREAD if weight in unread else _why_weight_float(node, weight, decision)
+            found.append(Unquantized(node.layer, weight, name, reason))
+        known[node.name] = last = (decision, floats, tuple(found))
+    return last[2]
+
+
+def _last_float_weights(
+    graph: ModelGraph,  # noqa: ARG001 - begins empty for any graph
+) -> dict[str, tuple[Decision, tuple[str, ...], tuple[Unquantized, ...]]]:
+    """Return decision, float weights and their reasons of the last plan, for `_float_weights` to read and set."""
+    return {}
 
 
 def _why_float(plan: PlacementPlan, tensor: str, decision: Decision) -> str:

@@ -22,7 +22,7 @@ def check_preprocessing(graph: ModelGraph, *, structured: bool = True) -> None:
     Raises:
         UnsupportedModelError: With the lines of code that make the model to quantize.
     """
-    found = [node for node in graph.nodes if _is_preprocessing(graph, node)]
+    found = graph.once(_preprocessing)
     if not found:
         return
     in_front, behind = _regions(graph, found)
@@ -33,6 +33,10 @@ def check_preprocessing(graph: ModelGraph, *, structured: bool = True) -> None:
         "The model computes with text or looks values up in a table, which no exported file can hold and no grid can "
         f"stand for: {shown}{more}. {recipe} Received: model {graph.name!r}"
     )
+
+
+def _preprocessing(graph: ModelGraph) -> list[Node]:
+    return [node for node in graph.nodes if _is_preprocessing(graph, node)]
 
 
 def _is_preprocessing(graph: ModelGraph, node: Node) -> bool:

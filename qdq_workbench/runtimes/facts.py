@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 
 from qdq_workbench.graph.folds import find_folds
+from qdq_workbench.graph.macs import macs_by_node
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name, is_convolution, vanishes
 from qdq_workbench.graph.output_axes import output_axes
+from qdq_workbench.graph.weight_sizes import weight_sizes
 from qdq_workbench.placement.blocks import is_one_block
 from qdq_workbench.placement.defaults import find_default
 from qdq_workbench.placement.kept import kept_for_scales
 from qdq_workbench.placement.plan import Placement, PlacementPlan
+
+_FLOAT_BYTES = 4
 
 
 class PlanFacts:
@@ -49,6 +54,14 @@ class PlanFacts:
         return frozenset(placement.tensor for placement in self.plan.placements if placement.site == "weight")
 
     @functools.cached_property
+    def _sizes(self) -> Mapping[str, Mapping[str, int]]:
+        return weight_sizes(self.graph)
+
+    @functools.cached_property
+    def _costs(self) -> Mapping[str, tuple[int, int]]:
+        return self.graph.once(_costs)
+
+    @functools.cached_property
     def _placed_weights(self) -> dict[str, list[Placement]]:
         found: dict[str, list[Placement]] = {}
         for placement in self.plan.placements:
@@ -56,9 +69,19 @@ class PlanFacts:
                 found.setdefault(placement.layer, []).append(placement)
         return found
 
+    @functools.cached_property
+    def _pairs_for_all(self) -> frozenset[str]:
+        return frozenset(placement.tensor for placement in self.plan.placements if placement.site == "output")
+
+    @functools.cached_property
+    def _own_inputs(self) -> frozenset[tuple[str, int | None]]:
+        return frozenset((one.node, one.input_index) for one in self.plan.placements if one.site == "input")
+
     def float_inputs(self, node: Node) -> list[int]:
         """Return the inputs of a node that are not quantized."""
-        return [i for i in range(len(node.inputs)) if self.plan.input_placement(node.name, i) is None]
+        # Not by `input_placement`, which checks its arguments: rules ask for the inputs of every node.
+        for_all, own, name = self._pairs_for_all, self._own_inputs, node.name
+        return [i for i, tensor in enumerate(node.inputs) if tensor not in for_all and (name, i) not in own]
 
     def why_not_two_operands(self, node: Node) -> str | None:
         """Return why a kernel of two operands cannot compute a node; None if the node has two input tensors."""
@@ -76,15 +99,15 @@ class PlanFacts:
 
     def why_axis(self, node: Node) -> tuple[str, str]:
         """Return a reason and a remedy if a weight has several scales along a contracted axis; else ("", "")."""
-        shapes = {weight.name: weight.shape for weight in node.weights}
         for placement in self._placed_weights.get(node.layer, ()):
-            if placement.weight is None:
+            axis = placement.quantizer.axis
+            if placement.weight is None or axis is None:
                 continue
-            axis, axes = placement.quantizer.axis, output_axes(node, placement.weight)
-            shape = shapes.get(placement.weight, ())
             if placement.quantizer.block_size is not None:
                 continue  # blocks are for kernels that dequantize them, not for integer kernels
-            if axis is not None and axes is not None and axis % len(shape) not in axes and shape[axis] > 1:
+            axes = output_axes(node, placement.weight)
+            shape = next((weight.shape for weight in node.weights if weight.name == placement.weight), ())
+            if axes is not None and axis % len(shape) not in axes and shape[axis] > 1:
                 return (
                     (
                         f"the scales of its weight {placement.weight!r} lie along axis {axis}, over which an integer "
@@ -93,6 +116,18 @@ class PlanFacts:
                     f"one scale in all, or one per output channel (axis {axes[-1]}), lets it run in INT8",
                 )
         return "", ""
+
+    def cost(self, node: Node) -> tuple[int, int, int]:
+        """Return the multiply-accumulate operations of a call, the bytes of its weights in float, and of integer ones.
+
+        The weights of a shared layer are counted at its first call.
+        """
+        macs, stored = self._costs[node.name]
+        if not stored:
+            return macs, 0, 0
+        sizes, placed = self._sizes[node.layer], self._placed_weights.get(node.layer, ())
+        as_integers = sum([sizes.get(placement.tensor, 0) for placement in placed]) if placed else 0
+        return macs, _FLOAT_BYTES * stored, _FLOAT_BYTES * as_integers
 
     def blocks(self, node: Node) -> Placement | None:
         """Return the placement of a weight of a node that is in blocks; None without one."""
@@ -174,3 +209,12 @@ class PlanFacts:
             tensor = self.graph.readers(tensor)[0][0].outputs[0]
             found = self.plan.output_placement(tensor)
         return found
+
+
+def _costs(graph: ModelGraph) -> dict[str, tuple[int, int]]:
+    """Return the multiply-accumulate operations of every call, and the number of values of the weights it counts."""
+    found = {name: (macs, 0) for name, macs in macs_by_node(graph).items()}
+    for layer, sizes in weight_sizes(graph).items():
+        first = graph.calls(layer)[0].name
+        found[first] = (found[first][0], sum(sizes.values()))
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from qdq_workbench.graph.float_inside import float_inside
-from qdq_workbench.graph.model_graph import Node
+from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import pads_with_zeros
 from qdq_workbench.placement.unknown_layers import advice_on
 from qdq_workbench.runtimes.facts import PlanFacts
@@ -27,7 +27,7 @@ def judge_layers(
     prefix: str = "",
     absorbing: Collection[str] | None = None,
 ) -> Iterator[LayerExplanation]:
-    """Yield the explanation of every call of a plan.
+    """Yield the explanation of every call of a plan, with the costs of the call; weights belong to the first call.
 
     Args:
         facts: The plan, planned for the runtime.
@@ -39,34 +39,66 @@ def judge_layers(
         absorbing: Ids of the rules whose kernels may absorb later calls; None for those of `good`.
     """
     integer: set[str] = set()
+    vanishing = next(id_ for id_ in rules if id_.endswith("-VANISHES"))
+    nothing = next(id_ for id_ in rules if id_.endswith(_NOTHING))
+    absorbing = good if absorbing is None else absorbing
     for node in facts.graph.nodes:
         if node.class_name == "InputLayer" and not node.is_operation:
             continue
         lowered = facts.plan.lowering.nodes[node.name]
         if lowered.step == "vanishes" or (lowered.step == "absorbed" and pads_with_zeros(node)):
-            rule_id = next(id_ for id_ in rules if id_.endswith("-VANISHES"))
-            reason, fix = lowered.reason, _NO_FIX
+            rule_id, reason, fix = vanishing, lowered.reason, _NO_FIX
         else:
             name, reason, fix = judge(facts, node, integer)
             rule_id = prefix + name
-        inside, help_ = next((found for found in (float_inside(node), facts.why_axis(node)) if found[0]), ("", ""))
+        inside, help_ = float_inside(node)
+        if not inside:
+            inside, help_ = facts.why_axis(node)
         if inside:
-            rule_id = next(id_ for id_ in rules if id_.endswith(_NOTHING))
-            reason, fix = inside, [help_]
+            rule_id, reason, fix = nothing, inside, [help_]
             if facts.blocks(node) is not None:
                 reason += "; its weights in blocks stay integers in memory"
-        if rule_id in (good if absorbing is None else absorbing):
+        if rule_id in absorbing:
             integer.add(node.name)
-        status: Status = "int8" if rule_id in good else "float"
-        entries = tuple(item for item in fix if not isinstance(item, str))
-        words = [item for item in fix if isinstance(item, str)] or [advice_on(node)] * (status == "float")
-        yield LayerExplanation(
+        yield _entry(facts, node, rules[rule_id], "int8" if rule_id in good else "float", reason, fix)
+
+
+def _entry(
+    facts: PlanFacts, node: Node, rule: Rule, status: Status, reason: str, fix: Sequence[Fix | str]
+) -> LayerExplanation:
+    """Return the entry of a call; that of the last explanation if it is equal.
+
+    Plan after plan nearly all calls are judged alike, and making hundreds of objects after every click of a user
+    interface is slow, and sends the garbage collector through all that the session holds.
+    """
+    entries = tuple(item for item in fix if not isinstance(item, str)) if fix else ()
+    words = [item for item in fix if isinstance(item, str)] if fix else []
+    if status == "float" and not words:
+        words = [advice_on(node)]
+    advice = "; ".join(filter(None, words)) if words else ""
+    macs, stored, as_integers = facts.cost(node)
+    last = facts.graph.once(_last_entries)
+    known = last.get(node.name)
+    # All that does not follow from the call and the rule; ids of rules are unique over the runtimes.
+    variable = (rule.id, reason, entries, as_integers, advice)
+    if known is None or variable != (known.rule, known.reason, known.fix, known.int8_bytes, known.advice):
+        last[node.name] = known = LayerExplanation(
             layer=node.layer,
             class_name=node.class_name,
             status=status,
-            rule=rule_id,
+            rule=rule.id,
             reason=reason,
-            documentation=rules[rule_id].documentation,
+            documentation=rule.documentation,
             fix=entries,
-            advice="; ".join(filter(None, words)),
+            macs=macs,
+            bytes=stored,
+            int8_bytes=as_integers,
+            int8_macs=macs if status == "int8" else 0,
+            advice=advice,
         )
+    return known
+
+
+def _last_entries(graph: ModelGraph) -> dict[str, LayerExplanation]:  # noqa: ARG001 - begins empty for any graph
+    """Return the entries of the last explanation of a graph by the names of the calls, for `_entry` to read and set."""
+    return {}

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from qdq_workbench.errors import TargetError
-from qdq_workbench.graph.macs import macs_by_node
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.planner import retarget_plan
@@ -24,7 +22,7 @@ _RULE_SETS: dict[str, RuleSet] = {
     "openvino": openvino.explain_layers,
     "tensorrt": tensorrt.explain_layers,
 }
-_FLOAT_BYTES = 4
+_COSTS = ("macs", "int8_macs", "bytes", "int8_bytes")
 
 
 def layer_explanations(plan: PlacementPlan, target: Target) -> tuple[PlacementPlan, tuple[LayerExplanation, ...]]:
@@ -43,9 +41,9 @@ def layer_explanations(plan: PlacementPlan, target: Target) -> tuple[PlacementPl
         raise TargetError(f"No rules are known for target {target.name!r}; known: {sorted(_RULE_SETS)}.")
     if plan.target_object != target:
         plan = retarget_plan(plan, target)
-    calls = list(_RULE_SETS[target.name](PlanFacts(plan)))
-    costs = _costs(plan, calls)
-    return plan, tuple(dataclasses.replace(entry, **costs[entry.layer]) for entry in _merge_calls(calls))
+    calls = tuple(_RULE_SETS[target.name](PlanFacts(plan)))
+    shares_layers = len(plan.graph.layers) < len(plan.graph.nodes)
+    return plan, _merge_calls(calls) if shares_layers else calls
 
 
 def integer_calls(plan: PlacementPlan) -> frozenset[str]:
@@ -62,34 +60,17 @@ def _judged(plan: PlacementPlan) -> list[Node]:
     return [node for node in plan.graph.nodes if node.class_name != "InputLayer" or node.is_operation]
 
 
-def _costs(plan: PlacementPlan, calls: Sequence[LayerExplanation]) -> dict[str, dict[str, Any]]:
-    """Return, per layer, its multiply-accumulate operations and the bytes of its weights, all and integer ones."""
-    integer = {placement.tensor for placement in plan.placements if placement.site == "weight"}
-    counted = macs_by_node(plan.graph)
-    found: dict[str, dict[str, Any]] = {}
-    for node, entry in zip(_judged(plan), calls, strict=True):
-        cost = found.setdefault(node.layer, {"macs": 0, "int8_macs": 0, "bytes": 0, "int8_bytes": 0})
-        macs = counted[node.name]
-        cost["macs"] += macs
-        cost["int8_macs"] += macs if entry.status == "int8" else 0
-        if plan.graph.calls(node.layer)[0] is not node:
-            continue
-        for weight in node.weights:
-            size = _FLOAT_BYTES * math.prod(weight.shape)
-            cost["bytes"] += size
-            cost["int8_bytes"] += size if f"{node.layer}/{weight.name}" in integer else 0
-    return found
-
-
-def _merge_calls(calls: Iterable[LayerExplanation]) -> Iterable[LayerExplanation]:
+def _merge_calls(calls: Iterable[LayerExplanation]) -> tuple[LayerExplanation, ...]:
     """Merge the explanations of all calls of a shared layer into one, which is "partial" if the statuses differ."""
     by_layer: dict[str, list[LayerExplanation]] = {}
     for entry in calls:
         by_layer.setdefault(entry.layer, []).append(entry)
-    for entries in by_layer.values():
-        worst = min(entries, key=lambda entry: ("float", "partial", "int8").index(entry.status))
-        if len({entry.status for entry in entries}) == 1:
-            yield worst
-        else:
-            fields = {**vars(worst), "status": "partial", "reason": f"some of its {len(entries)} calls: {worst.reason}"}
-            yield LayerExplanation(**fields)
+    return tuple(entries[0] if len(entries) == 1 else _merged(entries) for entries in by_layer.values())
+
+
+def _merged(entries: Sequence[LayerExplanation]) -> LayerExplanation:
+    worst = min(entries, key=lambda entry: ("float", "partial", "int8").index(entry.status))
+    fields: dict[str, Any] = {name: sum(getattr(entry, name) for entry in entries) for name in _COSTS}
+    if len({entry.status for entry in entries}) > 1:
+        fields |= {"status": "partial", "reason": f"some of its {len(entries)} calls: {worst.reason}"}
+    return dataclasses.replace(worst, **fields)

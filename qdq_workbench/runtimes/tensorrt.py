@@ -5,7 +5,7 @@ The rules restate the placement recommendations of its documentation; they were 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from qdq_workbench.graph.kinds import MATRIX_PRODUCTS, MAXIMA, RESHAPINGS
@@ -87,16 +87,21 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
         return "TRT-FUSED", f"fused into the kernel of {absorber!r}", []
     if facts.blocks(node) is not None:
         return "TRT-BLOCKS", f"its weights alone are integers; {_FLOAT_PARTS}", []
+    return node.once(_judge_of)(facts, node, integer)
+
+
+def _judge_of(node: Node) -> Callable[[PlanFacts, Node, set[str]], Verdict]:
+    """Return the judge of a call that no kernel absorbs, which depends on its class alone."""
     if is_convolution(node) or node.is_a(*MATRIX_PRODUCTS):
-        return _gemm(facts, node)
+        return _gemm
     if is_recurrent(node):
-        return "TRT-RECURRENT", _RECURRENT_IS_FLOAT, []
+        return _recurrent
     if is_transparent(node) and inner_products(node):
-        return _held(facts, node)
-    for kinds, judge in ((("Matmul",), _product), (("Add",), _add)):
+        return _held
+    for kinds, judge in ((("Matmul",), _product), (("Add",), _add), (_COMMUTING, _moves)):
         if node.is_a(*kinds):
-            return judge(facts, node)
-    return _moves(facts, node, integer) if node.is_a(*_COMMUTING) else _other(facts, node)
+            return judge
+    return _other
 
 
 def _absorber(facts: PlanFacts, node: Node, integer: set[str]) -> str:
@@ -104,12 +109,21 @@ def _absorber(facts: PlanFacts, node: Node, integer: set[str]) -> str:
     merged = facts.plan.lowering.merged.into.get(node.name, "")
     if merged in integer:
         return merged
-    normalizes = node.is_a("BatchNormalization")
-    if not node.inputs or not (normalizes or (is_activation(node) and activation_name(node) in _FUSED)):
+    if not node.once(_is_fusible):
         return ""
     producer = facts.graph.producer(node.inputs[0])
     unbroken = node.inputs[0] not in facts.paired and facts.graph.has_one_use(node.inputs[0])
     return producer.name if unbroken and producer.name in integer else ""
+
+
+def _is_fusible(node: Node) -> bool:
+    """Return whether a kernel may absorb a call: a normalization, or an activation that TensorRT fuses."""
+    fused = node.is_a("BatchNormalization") or (is_activation(node) and activation_name(node) in _FUSED)
+    return bool(node.inputs) and fused
+
+
+def _recurrent(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:  # noqa: ARG001 - as the others
+    return "TRT-RECURRENT", _RECURRENT_IS_FLOAT, []
 
 
 def _moves(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
@@ -119,7 +133,7 @@ def _moves(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
     return "TRT-FLOAT", "neither its input nor its output is quantized", _input_fix(node)
 
 
-def _other(facts: PlanFacts, node: Node) -> Verdict:
+def _other(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:  # noqa: ARG001 - as the others
     quantized = not facts.float_inputs(node) and bool(node.inputs)
     if quantized and node.outputs[0] in facts.paired:
         return "TRT-BOTH-SIDES", "inputs and output are quantized", []
@@ -128,7 +142,7 @@ def _other(facts: PlanFacts, node: Node) -> Verdict:
     return "TRT-FLOAT", node.opaque or missing, fix
 
 
-def _gemm(facts: PlanFacts, node: Node) -> Verdict:
+def _gemm(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:  # noqa: ARG001 - as the others
     fix = [{"name": node.layer, "quantize_input": True, "quantize_weight": True}]
     if facts.float_weights(node):
         return "TRT-INPUT", f"its weight {facts.float_weights(node)[0]!r} stays in float", fix
@@ -137,18 +151,18 @@ def _gemm(facts: PlanFacts, node: Node) -> Verdict:
     return "TRT-GEMM", "input and weights are quantized", []
 
 
-def _held(facts: PlanFacts, node: Node) -> Verdict:
+def _held(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
     """Judge `TimeDistributed` and similar layers: the file has the inner layer once, for all steps together."""
     products = inner_products(node)
     if computes_several(products):
         names = " and ".join(f"{part.class_name} {part.name!r}" for part in products)
         advice = f"give each of its convolutions and products a {node.class_name} of its own"
         return "TRT-INSIDE", f"no pair can stand inside it, where {names} is computed", [advice]
-    rule, reason, fix = _gemm(facts, node)
+    rule, reason, fix = _gemm(facts, node, integer)
     return rule, f"the {products[0].class_name} inside: {reason}", fix
 
 
-def _product(facts: PlanFacts, node: Node) -> Verdict:
+def _product(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:  # noqa: ARG001 - as the others
     missing = facts.float_inputs(node)
     if not missing and len(node.inputs) > 1:
         return "TRT-GEMM", "both operands are quantized", []
@@ -157,7 +171,7 @@ def _product(facts: PlanFacts, node: Node) -> Verdict:
     return "TRT-INPUT", f"inputs {missing} are not quantized", _input_fix(node)
 
 
-def _add(facts: PlanFacts, node: Node) -> Verdict:
+def _add(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:  # noqa: ARG001 - as the others
     missing = facts.float_inputs(node)
     if len(missing) == 1 and len(node.inputs) > 1 and ends_in_convolution(facts.graph, node.inputs[missing[0]]):
         return "TRT-SKIP", f"added inside the convolution that makes input {missing[0]}", []

@@ -2,6 +2,7 @@ import pytest
 from mock_graphs import KERNEL, GraphMaker, chain, residual
 
 from qdq_workbench.errors import ModeError, PlacementConflictError, SpecError
+from qdq_workbench.placement import defaults
 from qdq_workbench.placement.decide import decide
 from qdq_workbench.spec import QuantizationSpec
 
@@ -28,6 +29,16 @@ def test_defaults(graph):
     assert "off by default for Add" in decisions["add"].reason
     assert "nothing of ReLU (activation) is quantized by default" in decisions["stem"].reason
     assert "image" not in decisions
+
+
+def test_another_default_decides_anew(graph, monkeypatch):
+    before = decide(graph, "full", None, [])["stem"]
+    for name in ("_DEFAULTS", "_REGISTERED", "_HISTORY"):  # copies: the other tests keep their defaults
+        monkeypatch.setattr(defaults, name, getattr(defaults, name).copy())
+    assert decide(graph, "full", None, [])["stem"] is before
+    defaults.register_default("ReLU", defaults.LayerDefault(quantize_input=True, quantize_weight=False))
+    assert decide(graph, "full", None, [])["stem"].input_indices == (0,)
+    assert decide(graph, "partial", spec_of({"name": "add"}), [])["stem"].is_float
 
 
 def test_partial_mode_takes_only_what_is_named(graph):

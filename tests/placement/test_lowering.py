@@ -32,6 +32,13 @@ def test_a_normalization_is_folded_unless_a_pair_stands_before_it():
     assert steps(plan_of(graph, {"name": "bn"})) == {}
 
 
+def test_one_graph_is_lowered_for_each_kind_of_file():
+    graph = chain(("Conv2D", "conv"), ("Reshape", "flat"), ("Dropout", "drop"))
+    for target, step in (("tensorrt", "moved"), ("litert", "written"), ("tensorrt", "moved")):
+        lowered = plan_of(graph, target=target).lowering.nodes
+        assert (lowered["flat"].step, lowered["drop"].step) == (step, "vanishes")
+
+
 def test_a_normalization_is_not_folded_into_scales_along_another_axis():
     graph = chain(("Conv2D", "conv"), ("BatchNormalization", "bn"))
     (weight,) = [placement for placement in plan_of(graph).placements if placement.site == "weight"]

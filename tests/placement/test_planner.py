@@ -1,13 +1,15 @@
+import dataclasses
 import json
 
 import pytest
 from mock_graphs import GraphMaker, chain, residual
 
 from qdq_workbench.errors import SpecError, TargetError
+from qdq_workbench.graph.model_graph import ModelGraph
 from qdq_workbench.placement.decide import decide
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.planner import make_plan, retarget_plan
-from qdq_workbench.placement.targets import get_target
+from qdq_workbench.placement.targets import get_target, target_names
 from qdq_workbench.spec import QuantizationSpec
 
 
@@ -307,3 +309,25 @@ def test_the_second_call_of_a_shared_layer_is_quantized_alone():
     assert names(plan, "weight") == ["conv/kernel"]
     assert plan.input_placement("conv", 0) is None
     assert plan.input_placement("conv#1", 0) is not None
+
+
+def test_plan_after_plan_is_that_of_a_fresh_graph():
+    graph = chain(("Conv2D", "first"), ("BatchNormalization", "norm"), ("ReLU", "relu"), ("Dense", "second"))
+    changes = ({}, {"quantize_weight": False}, {"quantize_input": False}, {"quantize_output": True}, {})
+    for settings in changes:
+        for mode in ("full", "partial"):
+            for target in target_names():
+                spec = QuantizationSpec()
+                spec.add("first", **settings)
+                graphs = (graph, ModelGraph.from_dict(graph.to_dict()))
+                known, fresh = (make_plan(one, decide(one, mode, spec, []), mode, target) for one in graphs)
+                assert known.to_dict() == fresh.to_dict()
+
+
+def test_an_altered_target_asks_for_its_own_grids():
+    graph = chain(("Conv2D", "conv"))
+    usual = get_target("tensorrt")
+    wide = dataclasses.replace(usual, activation=usual.activation.replace(num_bits=16))
+    for target, bits in ((usual, 8), (wide, 16), (usual, 8)):
+        plan = make_plan(graph, decide(graph, "full", None, []), "full", target)
+        assert plan.input_placement("conv", 0).quantizer.num_bits == bits

@@ -32,6 +32,22 @@ def test_undo_and_redo_walk_over_toggles_cases_targets_modes_and_entries(bench):
         assert bench.plan is plan
 
 
+def test_the_explanation_is_that_of_the_present_plan(bench):
+    told = [bench.explanation]
+    for step in (
+        lambda: bench.toggle("conv", "weight"),
+        lambda: bench.set_target("onnxruntime"),
+        lambda: bench.toggle("conv", "weight"),
+    ):
+        step()
+        told.append(bench.explanation)
+        assert told[-1].plan is bench.plan
+        assert told[-1] == qdq.explain(bench.plan, target=bench.plan.target)
+    for known in reversed(told[:-1]):
+        bench.undo()
+        assert bench.explanation is known
+
+
 def test_every_step_has_a_label_and_its_plan_diff(bench):
     bench.toggle("conv", "input")
     step = bench.history.present

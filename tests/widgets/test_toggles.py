@@ -20,6 +20,15 @@ def test_a_toggle_leaves_one_entry_with_the_whole_state_of_the_layer(bench):
     assert bench.plan.for_layer("conv").author == "spec[0]"
 
 
+def test_the_graph_gets_a_click_before_all_else_and_its_colors_behind_the_texts(bench):
+    view, got = bench.view, []
+    view.graph.send = lambda message, *_: got.append(message["type"])
+    for widget, trait in ((view.graph, "colors"), (view.summary, "value"), (view.effect, "value")):
+        widget.observe(lambda change: got.append((change["owner"], change["name"])), trait)
+    bench.toggle("conv", "weight")
+    assert got == ["plan", (view.summary, "value"), (view.graph, "colors"), (view.effect, "value")]
+
+
 def test_toggling_twice_gives_back_the_specification_that_was_there(bench):
     before = bench.plan
     bench.toggle("conv", "weight")

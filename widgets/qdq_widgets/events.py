@@ -14,15 +14,16 @@ class Events:
     def __init__(self) -> None:
         self.listeners: list[Listener] = []
 
-    def subscribe(self, listener: Listener) -> None:
+    def subscribe(self, listener: Listener, *, first: bool = False) -> None:
         """Register a function that is called whenever something changes.
 
         Args:
             listener: Called with the name of the event: "plan", "job", "calibration", "curves", "stage", "export",
                 "variants", "metrics", "colors", "selection", "sensitivity", "search", "diagnosis", "speed", "saved",
                 "netron", "effect" or "panes".
+            first: Call it before the functions that are registered already.
         """
-        self.listeners.append(listener)
+        self.listeners.insert(0 if first else len(self.listeners), listener)
 
     def tell(self, *events: str) -> None:
         """Call all listeners with each of the events."""

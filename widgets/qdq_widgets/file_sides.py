@@ -8,7 +8,8 @@ from typing import Any
 
 import qdq_workbench as qdq
 from qdq_widgets.errors import BenchError
-from qdq_widgets.graph_payload import plan_state, tensor_numbers
+from qdq_widgets.graph_payload import plan_state
+from qdq_widgets.graph_tables import tensor_numbers
 from qdq_widgets.sides import Side, merged_nodes, placed, short
 
 _SHORT = {
@@ -62,7 +63,7 @@ def _only_held(held: qdq.files.FileLayers) -> qdq.PlacementPlan:
 
 
 def _labels(plan: qdq.PlacementPlan, grids: Mapping[str, str]) -> dict[str, list[str]]:
-    numbers = tensor_numbers(plan.graph)
+    numbers = plan.graph.once(tensor_numbers)
     found: dict[str, list[str]] = {}
     for item in plan.tensors:
         if item.kind == "activation":

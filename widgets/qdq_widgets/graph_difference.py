@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from qdq_widgets.graph_tables import layer_places, node_places
 from qdq_workbench import PlacementPlan
 
 MOST_ROWS = 60
@@ -47,21 +48,23 @@ def _pairs(before: PlacementPlan, after: PlacementPlan) -> Iterator[Row]:
     """Yield the pairs, of activations and weights, that are added, removed, or get another grid."""
     old, new = ({item.name: item for item in plan.tensors} for plan in (before, after))
     graph = after.graph
-    places = {node.name: place for place, node in enumerate(graph.nodes)}
-    producers = {name: node.name for node in graph.nodes for name in node.outputs}
     weights = {one.tensor: one.node for plan in (before, after) for one in plan.placements if one.site == "weight"}
 
     def row(item: Any, sign: str, text: str = "") -> Row:
+        places = graph.once(node_places)
         if item.kind == "weight":
             return places[weights[item.tensor]], sign, f"weights {item.tensor}{text}"
-        node = producers[item.tensor]
+        node = graph.producer(item.tensor).name
         return places[node], sign, f"pair behind {node}{text}"
 
     yield from (row(item, "-") for name, item in old.items() if name not in new)
     yield from (row(item, "+", f", {_grid(item)}") for name, item in new.items() if name not in old)
     for name, item in new.items():
-        if name in old and _grid(old[name]) != _grid(item):
-            yield row(item, "~", f": {_grid(old[name])} to {_grid(item)}")
+        was = old.get(name, item)
+        # Texts are made for few: hundreds of pairs stay as they are.
+        other = was.quantizer != item.quantizer or was.method != item.method
+        if other and _grid(was) != _grid(item):
+            yield row(item, "~", f": {_grid(was)} to {_grid(item)}")
 
 
 def _grid(item: Any) -> str:
@@ -72,7 +75,7 @@ def _grid(item: Any) -> str:
 def _readers(before: PlacementPlan, after: PlacementPlan) -> Iterator[Row]:
     """Yield the inputs that start or stop to read a pair which stays for other readers."""
     kept = {item.tensor for item in before.tensors} & {item.tensor for item in after.tensors}
-    places = {node.name: place for place, node in enumerate(after.graph.nodes)}
+    places = after.graph.once(node_places)
     diff = before.diff(after)
     for sign, placements, how in (("-", diff.removed, "no longer takes"), ("+", diff.added, "takes")):
         for one in placements:
@@ -82,7 +85,7 @@ def _readers(before: PlacementPlan, after: PlacementPlan) -> Iterator[Row]:
 
 def _verdicts(plan: PlacementPlan, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[Row]:
     """Yield the layers whose status on the target changes."""
-    places = {node.layer: place for place, node in reversed(list(enumerate(plan.graph.nodes)))}
+    places = plan.graph.once(layer_places)
     for layer, status in after.items():
         was = before.get(layer, status)
         if was != status and layer in places and status in STATUS_SIGNS and was in STATUS_SIGNS:

@@ -20,6 +20,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from qdq_widgets.graph_tables import node_places, tensor_numbers
 from qdq_workbench import ModelGraph, PlacementPlan, QuantizationSpec, plan_placement
 
 SITES = ("input", "weight", "output")
@@ -42,13 +43,6 @@ class _Table:
         return position
 
 
-def tensor_numbers(graph: ModelGraph) -> dict[str, int]:
-    """Return the number of every tensor by name."""
-    numbers = {node.outputs[0]: index for index, node in enumerate(graph.nodes) if node.outputs}
-    further = [name for node in graph.nodes for name in node.outputs[1:]]
-    return numbers | {name: len(graph.nodes) + index for index, name in enumerate(further)}
-
-
 def graph_payload(graph: ModelGraph, reasons: Mapping[tuple[str, str], str]) -> dict[str, Any]:
     """Return the data of the graph, which never change.
 
@@ -59,8 +53,7 @@ def graph_payload(graph: ModelGraph, reasons: Mapping[tuple[str, str], str]) -> 
     Returns:
         A JSON-compatible dictionary; `GraphPayload` in `widgets/src/traits.ts` describes it.
     """
-    numbers = tensor_numbers(graph)
-    positions = {node.name: index for index, node in enumerate(graph.nodes)}
+    numbers, positions = graph.once(tensor_numbers), graph.once(node_places)
     classes, shapes, refusals = _Table(), _Table(), _Table()
     further = [[positions[node.name], k] for node in graph.nodes for k in range(1, len(node.outputs))]
     return {
@@ -118,12 +111,12 @@ def plan_state(plan: PlacementPlan) -> dict[str, Any]:
     states, why = [], []
     for node in plan.graph.nodes:
         name = node.name
-        codes = "".join(
+        codes = [
             "1" if (name, index) in inputs else "2" if tensor in outputs else "0"
             for index, tensor in enumerate(node.inputs)
-        )
-        output = any(tensor in outputs for tensor in node.outputs)
-        state = f"{codes}:{weights.get(node.layer, 0)}:{int(output)}"
+        ]
+        output = "0" if outputs.isdisjoint(node.outputs) else "1"
+        state = f"{''.join(codes)}:{weights.get(node.layer, 0)}:{output}"
         text = _width_text(node, widths) if widths else ""
         states.append(f"{state}:{text}" if text else state)
         why.append(reasons.index(_why(plan, name, from_target.get(name))))
@@ -193,14 +186,14 @@ def _why(plan: PlacementPlan, name: str, from_target: Any) -> str:
     """Return author and reason of the decision about a node."""
     wish = plan.decisions.get(name)
     # `for_layer` is slower, and needed only if the target's own pair decides or there is no decision.
-    decision = plan.for_layer(name) if wish is None or (wish.is_float and from_target is not None) else wish
+    decision = plan.for_layer(name) if wish is None or (from_target is not None and wish.is_float) else wish
     replaced = f" (instead of {', '.join(decision.replaced)})" if decision.replaced else ""
     return f"{decision.author}: {decision.reason}{replaced}"
 
 
 def _pairs(plan: PlacementPlan) -> dict[str, list[str]]:
     """Return the grids of its pairs, nearly always one, per tensor number."""
-    numbers = tensor_numbers(plan.graph)
+    numbers = plan.graph.once(tensor_numbers)
     pairs: dict[str, list[str]] = {}
     for tensor in plan.tensors:
         if tensor.kind == "activation":

@@ -17,7 +17,8 @@ import traitlets
 
 from qdq_widgets.graph_colors import NO_COLORS, graph_colors
 from qdq_widgets.graph_difference import plan_difference
-from qdq_widgets.graph_payload import disabled_reasons, graph_payload, plan_state, state_changes, tensor_numbers
+from qdq_widgets.graph_payload import disabled_reasons, graph_payload, plan_state, state_changes
+from qdq_widgets.graph_tables import tensor_numbers
 from qdq_widgets.grid_values import grid_values
 from qdq_widgets.late import tell_again
 from qdq_widgets.style import GRAPH_HEIGHT, LEAST_HEIGHT
@@ -177,7 +178,7 @@ class GraphView(anywidget.AnyWidget):
             ranges: Lowest and highest value by name of the pair or its tensor, such as `CalibrationResult.ranges`;
                 empty to show none.
         """
-        numbers = tensor_numbers(self._plan.graph)
+        numbers = self._plan.graph.once(tensor_numbers)
         self.ranges = {str(numbers[name]): texts for name, texts in grid_values(self._plan, ranges).items()}
 
     def select(self, names: str | Iterable[str]) -> None:

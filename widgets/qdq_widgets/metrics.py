@@ -12,6 +12,7 @@ import numpy as np
 import qdq_workbench as qdq
 from qdq_widgets.background import Job
 from qdq_widgets.data import few_samples
+from qdq_widgets.graph_tables import parameter_counts, weight_sizes
 from qdq_widgets.state import PlanKey, plan_key
 
 PARAMETERS = "parameters"
@@ -68,19 +69,17 @@ def metric_from_dict(data: Mapping[str, Any]) -> Metric:
 
 def parameters(plan: Any) -> Metric:
     """Return the number of parameters of every layer."""
-    sizes = {node.layer: sum(math.prod(w.shape) for w in node.weights) for node in plan.graph.nodes}
-    return Metric(PARAMETERS, {layer: size for layer, size in sizes.items() if size}, scale="log")
+    return Metric(PARAMETERS, dict(plan.graph.once(parameter_counts)), scale="log")
 
 
 def weight_bytes(plan: Any) -> Metric:
     """Return the bytes of every layer's weights in the file; a value that the plan leaves in float takes four."""
     bits = {tensor.tensor: tensor.quantizer.num_bits for tensor in plan.tensors if tensor.kind == "weight"}
     sizes: dict[str, float] = {}
-    for node in plan.graph.nodes:
-        if node.layer not in sizes:
-            counted = (math.prod(w.shape) * bits.get(f"{node.layer}/{w.name}", _FLOAT_BITS) for w in node.weights)
-            sizes[node.layer] = sum(counted) / 8
-    return Metric(WEIGHT_BYTES, {layer: size for layer, size in sizes.items() if size}, "B", "low", "log")
+    for layer in plan.graph.once(parameter_counts):
+        weights = plan.graph.once(weight_sizes)[layer]
+        sizes[layer] = sum([count * bits.get(name, _FLOAT_BITS) for name, count in weights]) / 8
+    return Metric(WEIGHT_BYTES, sizes, "B", "low", "log")
 
 
 def latency(report: qdq.LatencyReport, plan: Any) -> Metric:

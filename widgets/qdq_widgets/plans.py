@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from qdq_widgets.events import Events
 from qdq_widgets.fixes import all_fixed, fixed
 from qdq_widgets.history import History, Step
 from qdq_widgets.settings import configured
-from qdq_widgets.state import BenchState, Planner, case_names, spec_of
+from qdq_widgets.state import RECENT_PLANS, BenchState, Planner, case_names, spec_of
 from qdq_widgets.targets import reason_text
 
 
@@ -37,7 +38,7 @@ class Plans:
         self.planner = Planner(model)
         self.lock = threading.RLock()
         self._events = events
-        self._explanation: tuple[Any, Any] | None = None
+        self._explained: collections.deque[tuple[Any, qdq.Explanation]] = collections.deque(maxlen=RECENT_PLANS)
         state = BenchState(qdq.QuantizationSpec() if spec is None else spec.copy(), tuple(cases), "full", target)
         self.history = History("start", state, self.planner)
 
@@ -55,9 +56,13 @@ class Plans:
     def explanation(self) -> qdq.Explanation:
         """How the target runs every layer under the present plan, with the reasons."""
         plan = self.plan
-        if self._explanation is None or self._explanation[0] is not plan:
-            self._explanation = (plan, qdq.explain(plan, target=plan.target))
-        return self._explanation[1]
+        # The last few, as of plans: undo, redo and a second click on a badge go back to them.
+        for known, explanation in list(self._explained):
+            if known is plan:
+                return explanation
+        found = qdq.explain(plan, target=plan.target)
+        self._explained.appendleft((plan, found))
+        return found
 
     def preview(self, state: BenchState) -> tuple[Any, Any]:
         """Return the plan of another state, and its changes as a `PlanDiff`; nothing is applied.

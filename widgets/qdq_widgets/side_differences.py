@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from qdq_widgets.graph_difference import STATUS_SIGNS, STATUS_WORDS, Row
-from qdq_widgets.graph_payload import tensor_numbers
+from qdq_widgets.graph_tables import tensor_numbers
 from qdq_widgets.sides import Side
 
 MOST_ROWS = 400
@@ -35,7 +35,7 @@ def _pairs_alone(left: Side, right: Side) -> list[list[int]]:
     """Return the numbers of the tensors with a pair on the left side only, and of those on the right side only."""
     if left.pairs is None or right.pairs is None:
         return [[], []]
-    numbers = tensor_numbers(left.graph)
+    numbers = left.graph.once(tensor_numbers)
     both = (left.pairs.keys() - right.pairs.keys(), right.pairs.keys() - left.pairs.keys())
     return [sorted(numbers[name] for name in names) for names in both]
 

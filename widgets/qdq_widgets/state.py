@@ -116,13 +116,30 @@ def sharing(plan: Any, other: Any) -> Any:
     return dataclasses.replace(plan, **fields)
 
 
+class _PlacedKey:
+    """Target and placements of a plan, as a key that is hashed once: a tuple of hundreds is hashed at every use."""
+
+    __slots__ = ("_content", "_hash")
+
+    def __init__(self, plan: Any) -> None:
+        self._content = (plan.target, tuple((p.key, p.pair_key, p.scale_group) for p in plan.placements))
+        self._hash = hash(self._content)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _PlacedKey):
+            return NotImplemented
+        return self is other or (self._hash == other._hash and self._content == other._content)
+
+
 def plan_key(plan: Any) -> PlanKey:
     """Return a key of a plan: plans with equal keys give equal quantized models."""
     # Cached: it is needed some ten times per click, and plans do not change.
     known: PlanKey | None = plan.__dict__.get("_bench_key")
     if known is None:
-        known = (plan.target, tuple((p.key, p.pair_key, p.scale_group) for p in plan.placements))
-        plan.__dict__["_bench_key"] = known
+        known = plan.__dict__["_bench_key"] = _PlacedKey(plan)
     return known
 
 

@@ -13,6 +13,7 @@ from qdq_widgets.background import Job
 from qdq_widgets.errors import BenchError, BenchStoppedError
 from qdq_widgets.events import Events
 from qdq_widgets.fitting import evaluate
+from qdq_widgets.graph_tables import computing_nodes
 from qdq_widgets.history import Aside, Step
 from qdq_widgets.plans import Plans
 from qdq_widgets.snapshots import CALIBRATED, Snapshot
@@ -267,9 +268,12 @@ def coverage(plan: Any) -> tuple[int, int]:
     Computing nodes are those with a kernel or embeddings, and those with several inputs. A node is quantized in full
     if all its floating-point inputs are quantized, and also a weight if it has any.
     """
-    computing = [node for node in plan.graph.nodes if _computes(node)]
-    weights = {placement.layer for placement in plan.placements if placement.site == "weight"}
-    whole = sum(_is_quantized(plan, node, weights) for node in computing)
+    computing = plan.graph.once(computing_nodes)
+    weights = {placement.layer for placement in plan.placements if placement.site == "weight"} | {""}
+    whole = sum(
+        layer in weights and all(plan.input_placement(node, index) is not None for index in floats)
+        for node, layer, floats in computing
+    )
     return whole, len(computing)
 
 
@@ -279,14 +283,3 @@ def int8_share(plan: Any) -> float | None:
         return float(qdq.explain(plan, target=plan.target).coverage["macs"])
     except qdq.errors.TargetError:
         return None
-
-
-def _computes(node: Any) -> bool:
-    kernels = any(w.name.split("/")[-1].endswith(("kernel", "embeddings")) for w in node.weights)
-    return kernels or len(set(node.inputs)) > 1
-
-
-def _is_quantized(plan: Any, node: Any, weights: set[str]) -> bool:
-    floats = [i for i, name in enumerate(node.inputs) if "float" in plan.graph.tensors[name].dtype]
-    inputs = all(plan.input_placement(node.name, index) is not None for index in floats)
-    return inputs and (not node.weights or node.layer in weights)

@@ -112,7 +112,8 @@ class BenchView:
             model_id=whole,
         )
         self.widget.add_class("qdq-bench")
-        bench.subscribe(self.on_event)
+        # First, because a user who clicked waits for the graph, and not for the estimate of the effect.
+        bench.subscribe(self.on_event, first=True)
         for event in ("plan", "job", "metrics"):
             self.on_event(event)
         # The first figure needs seconds of imports: do them while the user looks at the graph.
@@ -141,8 +142,6 @@ class BenchView:
                 self._show_notice()
             elif event == "job":
                 self._show_job()
-            elif event in ("metrics", "colors"):
-                self._show_colors()
             elif event == "selection":
                 self._show_selection()
             elif event == "saved":
@@ -161,6 +160,9 @@ class BenchView:
             self.area.on_event(event)
             self.side.tell(event)
             self.work.tell(event)
+            # Last: the page paints the new badge before it gets these, the largest message of a click.
+            if event in ("metrics", "colors") or (event == "plan" and self.bench.coloring != "plan"):
+                self._show_colors()
 
     def _make_bar(self) -> Any:
         self.target = widgets.Dropdown(options=target_options(), layout={"width": "290px"})
@@ -240,8 +242,6 @@ class BenchView:
             self.target.value = self.bench.state.target
         finally:
             self._showing = False
-        if self.bench.coloring != "plan":
-            self._show_colors()
         step = history.present
         change = step.change if history.position else ""
         said = ". ".join(text for text in (change, self.bench.stage_note) if text)

@@ -11,6 +11,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import shows_errors
+from qdq_widgets.graph_tables import node_places, parameter_counts
 from qdq_widgets.grid_values import grid_values, known_ranges
 from qdq_widgets.layer_groups import GroupSite, classes_text, example_of, group_sites, group_table
 from qdq_widgets.layer_values import LayerValues
@@ -61,7 +62,7 @@ class InspectorPane(Pane):
 
     def refresh(self) -> None:
         """Show the selected layers under the present plan."""
-        known = {node.name for node in self.bench.graph.nodes}
+        known = self.bench.graph.once(node_places)
         self._names = tuple(name for name in self._names if name in known)
         if not self._names:
             self._show_nothing()
@@ -251,10 +252,9 @@ def _model_rows(bench: Any) -> list[tuple[str, str]]:
     plan = bench.plan
     activations = sum(tensor.kind == "activation" for tensor in plan.tensors)
     counts = verdicts(bench)[0].counts
-    parameters = {node.layer: sum(math.prod(w.shape) for w in node.weights) for node in bench.graph.nodes}
     return [
         ("layers", f"{len(bench.graph.layers)}"),
-        ("parameters", f"{sum(parameters.values()):,}"),
+        ("parameters", f"{sum(bench.graph.once(parameter_counts).values()):,}"),
         ("Q/DQ pairs", f"{activations} activations, {len(plan.tensors) - activations} weights"),
         (target_title(plan.target), ", ".join(f"{count} {status}" for status, count in counts.items() if count)),
     ]
