@@ -138,6 +138,9 @@ class Node:
     def _found(self) -> dict[Callable[[Node], Any], Any]:
         return {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        return _without_caches(self.__dict__)
+
     def once(self, find: Callable[[Node], Found]) -> Found:
         """Return the result of a function of the node; it is cached, because a node never changes.
 
@@ -148,6 +151,11 @@ class Node:
         if find not in found:
             found[find] = find(self)
         return found[find]
+
+
+def _without_caches(state: dict[str, Any]) -> dict[str, Any]:
+    """Return what a process that receives the object needs: what `once` found can be found again."""
+    return {name: value for name, value in state.items() if name != "_found"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -278,6 +286,9 @@ class ModelGraph:
     @functools.cached_property
     def _found(self) -> dict[Callable[[ModelGraph], Any], Any]:
         return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return _without_caches(self.__dict__)
 
     def once(self, find: Callable[[ModelGraph], Found]) -> Found:
         """Return the result of a function of the graph; it is cached, because a graph never changes.

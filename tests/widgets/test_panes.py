@@ -46,6 +46,39 @@ def test_every_pane_draws_the_fresh_bench_without_an_error(bench):
             assert pane.errors.message == "", pane.title
 
 
+def test_a_pane_is_built_when_its_tab_is_first_opened(bench):
+    view = bench.view
+    built = [pane.title for tabs in (view.side, view.work) for pane in tabs.panes if pane.widget.children]
+    assert built == ["Inspector", "Calibration", "Code & files"]  # the code must be there without a kernel, too
+
+    pane = opened(bench, HistoryPane)
+    children = pane.widget.children
+    assert children
+    opened(bench, InspectorPane)
+    assert opened(bench, HistoryPane).widget.children == children
+
+
+def test_an_error_while_a_pane_is_built_is_shown_in_it(bench, monkeypatch):
+    def build(self):
+        raise RuntimeError("no widgets")
+
+    monkeypatch.setattr(HistoryPane, "build", build)
+    pane = opened(bench, HistoryPane)
+
+    assert pane.errors.message == "no widgets"
+    assert pane.widget.children == (pane.errors.widget,)
+
+
+def test_values_know_what_was_selected_before_they_were_opened(bench):
+    bench.view.graph.select("add")
+    pane = opened(bench, HistogramsPane)
+
+    assert not pane.layer.disabled
+    assert pane.tensors.value
+    bench.view.graph.select([])
+    assert pane.layer.disabled
+
+
 def test_the_inspector_follows_the_selection_and_switches(bench):
     pane = opened(bench, InspectorPane)
     bench.view.graph.select("add")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import html
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,8 +24,9 @@ SHORT_CELL = 12  # letters that are not worth breaking into lines
 class Pane:
     """A part of the bench: widgets that show a part of the `Workbench` and call its methods.
 
-    Subclasses return their widgets from `build`, and update them in `refresh`. A hidden pane is refreshed when it is
-    shown. A row in `qdq_widgets.panes` registers a pane; the page "Extending QDQ Workbench" has an example.
+    Subclasses return their widgets from `build`, and update them in `refresh`. A pane is built when it is first shown,
+    because a page needs some milliseconds for every widget; a hidden pane is refreshed when it is shown. A row in
+    `qdq_widgets.panes` registers a pane; the page "Extending QDQ Workbench" has an example.
 
     Args:
         bench: The `Workbench`.
@@ -41,15 +43,28 @@ class Pane:
 
     def __init__(self, bench: Workbench) -> None:
         self.bench = bench
-        self.errors = ErrorBox()
+        self.widget = widgets.VBox()
+        self.widget.add_class("qdq-pane")
+        self._built = False
+
+    @functools.cached_property
+    def errors(self) -> ErrorBox:
+        """Where errors of this pane are shown."""
+        return ErrorBox()
+
+    def ensure_built(self) -> None:
+        """Build the widgets, unless that was done."""
+        if self._built:
+            return
+        self._built = True
+        self.widget.children = (self.errors.widget,)  # shows an error of `build` itself
         children = list(self.build())
         if self.errors.widget not in children:
             children.append(self.errors.widget)
-        self.widget = widgets.VBox(children)
-        self.widget.add_class("qdq-pane")
+        self.widget.children = children
 
     def build(self) -> Sequence[Any]:
-        """Return the widgets of the pane; called once.
+        """Return the widgets of the pane; called once, when it is first shown.
 
         Errors are shown at the place of `self.errors.widget` among them, else at the end: a pane with figures puts it
         below its buttons.

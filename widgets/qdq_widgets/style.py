@@ -43,6 +43,10 @@ _STYLE = """
   min-height: 34px; }
 .qdq-bench .widget-html-content { line-height: 1.45; overflow-wrap: anywhere; }
 .qdq-bench .qdq-pane { padding: 8px 10px; gap: 8px; }
+.qdq-bench .qdq-pane:empty::before {
+  content: "The kernel fills a pane when it is first opened."; opacity: 0; animation: qdq-late 0s 2s forwards;
+}
+@keyframes qdq-late { to { opacity: 1; } }
 .qdq-bench .qdq-pane > *, .qdq-bench .qdq-pane .widget-html-content { min-width: 0; max-width: 100%; }
 .qdq-bench .qdq-muted, .qdq-bench .qdq-muted summary { color: var(--qdq-soft); font-size: 12px; }
 .qdq-bench .qdq-rows > * { flex: 0 0 auto; }

@@ -23,7 +23,6 @@ from qdq_widgets.keys import KeepKeys
 from qdq_widgets.metrics import PARAMETERS, WEIGHT_BYTES
 from qdq_widgets.pane import Pane, button, duration, row, set_options, text_html
 from qdq_widgets.panes.files import FilesPane
-from qdq_widgets.panes.histograms import HistogramsPane
 from qdq_widgets.panes.inspector import InspectorPane
 from qdq_widgets.panes.netron import NetronPane
 from qdq_widgets.room import Room
@@ -40,7 +39,7 @@ _COLORS = {
 
 
 class PaneTabs:
-    """Panes in tabs; a hidden pane is refreshed when its tab is opened.
+    """Panes in tabs; a pane is built when its tab is first opened, and a stale one refreshed when it is opened.
 
     Args:
         panes: The panes, in the order of the tabs.
@@ -73,6 +72,7 @@ class PaneTabs:
                 self._stale.discard(index)
                 pane = self.panes[index]
                 try:
+                    pane.ensure_built()
                     pane.refresh()
                 except Exception as error:  # noqa: BLE001 - an error of a pane must not fail the step of the bench
                     pane.errors.show(error)
@@ -120,8 +120,10 @@ class BenchView:
         threading.Thread(target=_import_plotly, name="qdq-import", daemon=True).start()
 
     def pane(self, kind: type[Pane]) -> Any:
-        """Return the pane of a class."""
-        return next(pane for pane in (*self.side.panes, *self.work.panes) if isinstance(pane, kind))
+        """Return the pane of a class, built."""
+        found = next(pane for pane in (*self.side.panes, *self.work.panes) if isinstance(pane, kind))
+        found.ensure_built()
+        return found
 
     def preview(self, state: BenchState) -> None:
         """Draw the changes that another state would make in the graph; nothing is applied."""
@@ -291,7 +293,6 @@ class BenchView:
         if tuple(self.graph.selection) != names:
             self.graph.select(names)
         self.pane(InspectorPane).show(names)
-        self.pane(HistogramsPane).select(names)
 
     def _on_action(self, action: dict[str, Any]) -> None:
         kind = action["action"]

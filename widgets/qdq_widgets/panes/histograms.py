@@ -23,12 +23,13 @@ class HistogramsPane(Pane):
     """Draws histograms of the tensors chosen in a list, or of the layer selected in the graph."""
 
     title = "Values"
-    events = ("plan", "job")
+    events = ("plan", "job", "selection")
 
     def build(self) -> Sequence[Any]:
         """Make the widgets."""
         self._known: dict[str, str] = {}
         self._of_layer: list[str] = []
+        self._selection: tuple[str, ...] = ()
         self.filter = widgets.Text(placeholder="Filter: part of a name, weight, float", layout={"width": "330px"})
         self.filter.observe(lambda _: self._list(), "value")
         self.tensors = widgets.SelectMultiple(rows=6, layout={"width": "min(560px, 100%)"})
@@ -63,6 +64,9 @@ class HistogramsPane(Pane):
         if known != self._known:
             self._known = known
             self._list()
+        if self.bench.selection != self._selection:
+            self._selection = self.bench.selection
+            self.select(self._selection)
         if not self.figure_box.children:
             self._note.value = text_html(
                 "Choose tensors (with Ctrl or Shift several), or select a layer in the graph. Activations are read "
