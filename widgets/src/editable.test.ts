@@ -41,6 +41,19 @@ describe("where nothing can be toggled", () => {
   });
 });
 
+describe("another target", () => {
+  it("refuses other sites", () => {
+    const { model, host, all } = show(RESIDUAL);
+    const badges = all(".qdqw-badge.weight:not(.impossible)").length;
+    const graph = structuredClone(model.get("graph"));
+    graph.refusals.push("not on this target");
+    graph.refused.weight[graph.names.indexOf("left_1")] = graph.refusals.length - 1;
+    model.receive("graph", graph);
+    expect(all(".qdqw-badge.weight:not(.impossible)").length).toBe(badges - 1);
+    expect(tipIn(host)).toBe("The weights cannot be quantizednot on this target");
+  });
+});
+
 describe("editable", () => {
   it("takes effect when Python changes it: badges, undo, footer, label and keys", () => {
     const { model, all, find, click, unit, key, picture } = show(RESIDUAL);

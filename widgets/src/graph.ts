@@ -13,7 +13,6 @@ export class Graph {
   readonly successors: number[][];
   readonly predecessors: number[][];
   private readonly numbers: Map<string, number>;
-  private readonly unreal: Set<string>;
 
   constructor(readonly payload: GraphPayload) {
     this.size = payload.names.length;
@@ -21,7 +20,6 @@ export class Graph {
     this.readers = Array.from({ length: this.tensorCount }, () => []);
     this.successors = Array.from({ length: this.size }, () => []);
     this.predecessors = Array.from({ length: this.size }, () => []);
-    this.unreal = new Set(payload.unreal.map(([node, index]) => `${node}:${index}`));
     this.numbers = new Map(payload.names.map((name, node) => [name, node]));
     payload.inputs.forEach((tensors, node) => {
       tensors.forEach((tensor, index) => {
@@ -70,8 +68,10 @@ export class Graph {
 
   /** Return why a site, or one input, cannot be quantized; empty if it can. */
   refusal(node: number, site: Site, index: number | null = null): string {
-    if (site === "input" && index !== null && this.unreal.has(`${node}:${index}`)) return "it holds no real numbers";
-    return this.payload.refusals[this.payload.refused[site][node]] ?? "";
+    const { refused, refusals, unreal } = this.payload;
+    if (site === "input" && unreal.some(([of, input]) => of === node && input === index))
+      return "it holds no real numbers";
+    return refusals[refused[site][node]] ?? "";
   }
 
   /** Return the indices of the inputs that can be quantized. */
