@@ -46,6 +46,16 @@ def test_every_pane_draws_the_fresh_bench_without_an_error(bench):
             assert pane.errors.message == "", pane.title
 
 
+def test_the_bar_says_why_it_counts_more_pairs_than_the_graph_draws(bench):
+    kinds = [tensor.kind for tensor in bench.plan.tensors]
+    activations, weights = kinds.count("activation"), kinds.count("weight")
+
+    assert f"{activations + weights} Q/DQ pairs" in bench.view.summary.value
+    assert f"{activations} on activations, which the graph draws and counts, and {weights} on weights" in (
+        bench.view.summary.value
+    )
+
+
 def test_a_pane_is_built_when_its_tab_is_first_opened(bench):
     view = bench.view
     built = [pane.title for tabs in (view.side, view.work) for pane in tabs.panes if pane.widget.children]

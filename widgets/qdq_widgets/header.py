@@ -88,7 +88,10 @@ def _changed(change: float, unit: str) -> str:
 def _plan(bench: Any) -> Iterator[tuple[str, str]]:
     whole, computing = coverage(bench.plan)
     explanation, unknown = verdicts(bench)
-    yield f"{len(bench.plan.tensors)} Q/DQ pairs", ""
+    weights = sum(tensor.kind == "weight" for tensor in bench.plan.tensors)
+    activations = len(bench.plan.tensors) - weights
+    title = f"{activations} on activations, which the graph draws and counts, and {weights} on weights"
+    yield f"{activations + weights} Q/DQ pairs", title
     title = "in the plan: layers with a kernel, and layers that merge tensors"
     yield f"{whole} of {computing} computing layers quantized", title
     if not unknown:
