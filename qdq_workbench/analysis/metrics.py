@@ -180,7 +180,7 @@ def accuracy(reference: Array, outputs: Array, labels: Any = None) -> float:
         labels: Class numbers, or one-hot rows.
 
     Raises:
-        DataError: If the labels do not fit the outputs.
+        DataError: If the labels do not fit the outputs, or are not whole numbers.
 
     Example:
         >>> scores = np.array([[0.1, 0.9], [0.8, 0.2]])
@@ -202,6 +202,12 @@ def accuracy(reference: Array, outputs: Array, labels: Any = None) -> float:
         raise DataError(
             f"The labels do not fit the outputs: expected class numbers of shape {predicted.shape}, or one-hot rows of "
             f"shape {outputs.shape}. Received: labels of shape {np.shape(labels)}"
+        )
+    if wanted.dtype.kind == "f" and not np.array_equal(wanted, np.round(wanted)):
+        raise DataError(
+            "Accuracy compares class numbers, and these labels are not whole numbers. For a regression choose another "
+            "metric: 'sqnr' compares with the float model, a function of your own with the labels. "
+            f"Received: labels such as {wanted[wanted != np.round(wanted)].flat[0]:.4g}"
         )
     return float(np.mean(predicted == wanted))
 
@@ -233,7 +239,7 @@ def get_metric(metric: Any) -> Metric:
             unless it has an attribute `higher_is_better` that is False.
 
     Raises:
-        DataError: If there is no such metric.
+        DataError: If there is no such metric, or a function takes neither two nor three arguments.
 
     Example:
         >>> get_metric("kl").unit
@@ -248,6 +254,12 @@ def get_metric(metric: Any) -> Metric:
         raise DataError(
             f"A metric is one of {', '.join(METRICS)}, a Metric, or a function of the float and the quantized outputs. "
             f"{hint} Received: metric={metric!r}"
+        )
+    if not any(_takes(metric, count) for count in (2, 3)):
+        raise DataError(
+            "A metric is a function of the float outputs, the quantized outputs and, if it takes a third argument, the "
+            "labels; a function of a model is the argument evaluate of search. "
+            f"Received: metric={metric!r}, which takes another number of arguments"
         )
     with_labels = _positional_count(metric) >= 3
     function: OutputFunction = metric if with_labels else lambda reference, outputs, _labels: metric(reference, outputs)
@@ -285,6 +297,19 @@ def number(value: Any, source: str) -> float:
         f"{source} must return one number, such as float(np.mean(...)). "
         f"Received: {type(value).__name__}{shape} {str(value)[:80]!r}"
     )
+
+
+def _takes(function: Callable[..., Any], count: int) -> bool:
+    """Return whether a function can be called with so many positional arguments; True without a readable signature."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        return False
+    return True
 
 
 def _positional_count(function: Callable[..., Any]) -> int:

@@ -45,6 +45,11 @@ class Samples:
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 
+    def shared_with(self, other: Samples) -> int:
+        """Return how many samples have inputs that are among those of `other`."""
+        known = {mark for batch in other.batches for mark in _hashes(batch)}
+        return sum(mark in known for batch in self.batches for mark in _hashes(batch))
+
 
 class HashedBatches:
     """Batches of model inputs that are hashed while they are read, so that they need not be kept in memory.
@@ -59,12 +64,7 @@ class HashedBatches:
 
     def __iter__(self) -> Iterator[list[Any]]:
         for batch in self._batches:
-            for sample in zip(*(np.ascontiguousarray(array) for array in batch), strict=True):
-                digest = hashlib.sha256()
-                for part in sample:
-                    digest.update(f"{part.dtype}{part.shape}".encode())
-                    digest.update(part.tobytes())
-                self._samples.append(digest.digest())
+            self._samples.extend(_hashes(batch))
             yield batch
 
     def digest(self) -> str:
@@ -115,6 +115,16 @@ def read_samples(model: keras.Model, data: Any, batch_size: int = 32, steps: int
         raise DataError("Some batches have labels and others have none; give all of them labels, or none.")
     joined = [np.concatenate(column) for column in zip(*labels, strict=True)]
     return Samples(batches, joined)
+
+
+def _hashes(batch: list[Any]) -> Iterator[bytes]:
+    """Yield a hash of every sample of a batch."""
+    for sample in zip(*(np.ascontiguousarray(array) for array in batch), strict=True):
+        digest = hashlib.sha256()
+        for part in sample:
+            digest.update(f"{part.dtype}{part.shape}".encode())
+            digest.update(part.tobytes())
+        yield digest.digest()
 
 
 def split_samples(samples: Samples) -> tuple[Samples, Samples]:

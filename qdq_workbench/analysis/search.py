@@ -14,7 +14,7 @@ from qdq_workbench.analysis.fingerprint import fingerprint
 from qdq_workbench.analysis.levels import add_levels
 from qdq_workbench.analysis.metrics import Metric, get_metric
 from qdq_workbench.analysis.samples import Samples, read_samples, split_samples
-from qdq_workbench.analysis.search_goal import Goal, check_goal
+from qdq_workbench.analysis.search_goal import Goal, check_float_accuracy, check_goal
 from qdq_workbench.analysis.search_judge import judge_by, judge_of
 from qdq_workbench.analysis.search_known import Known
 from qdq_workbench.analysis.search_moves import Decisions
@@ -112,8 +112,8 @@ def search(
             settings, shapes and neighbours); None for one decision per layer.
         ranking: A sensitivity report of this model; None to make one by SQNR.
         calibration_data: The data that a float model is calibrated on; None for the samples that choose the placement.
-        confirmation_data: Other samples to confirm the placement on, so that all of `data` choose it; None to hold out
-            a random half of `data`, drawn with a fixed seed.
+        confirmation_data: Other samples to confirm the placement on, so that all of `data` choose it; `reason` says so
+            if they are not others. None to hold out a random half of `data`, drawn with a fixed seed.
         batch_size: How many samples of an array make a batch, at least 1.
         steps: How many batches of `data` to read at most, at least 1; None for all.
         threads: Threads of ONNX Runtime where times are measured, at least 1; None for its own choice.
@@ -179,11 +179,11 @@ def search(
     mark = fingerprint(model, q_model.plan, samples, settings, measure if evaluate is None else evaluate)
     known = Known.read(checkpoint, mark)
     how: dict[str, Any] = {"n_jobs": n_jobs, "progress": progress, "stop": stop, "verbose": verbose}
+    starts = starts_of(q_model.plan, strip(q_model), cases, spec)  # before the sweep: it finds mistakes in `cases`
     if ranking is None:
         beside = None if checkpoint is None else pathlib.Path(checkpoint).with_suffix(".sensitivity.json")
         ranking = sensitivity(q_model, samples, checkpoint=beside, **how)
     rank = Ranker(q_model, samples, ranking, checkpoint, **how)
-    starts = starts_of(q_model.plan, strip(q_model), cases, spec)
     stopwatch = Stopwatch(q_model, threads, samples.batches[:1], known) if goal.is_timed else None
     try:
         with shown_progress(progress, f"Search on {model.name}", verbose=verbose) as show:
@@ -193,11 +193,12 @@ def search(
             by_start = {start.name: Trials(measured, start, switches) for start in starts}
             context = SearchContext(measured, by_start, rank, Decisions(tuple(bits), pairs, share == "patterns"), stop)
             show(0, measured.expected, "float model")
-            float_accuracy = measured.of_float()
+            float_accuracy = check_float_accuracy(goal, measured.of_float(), name)
             measured.goal = goal = dataclasses.replace(goal, ceiling=float_accuracy)
             complete, exact = run(context)
             show(len(measured.steps), len(measured.steps), f"{goal.best(measured.steps).accuracy:.4f}")
-            best, held = confirm(measured, by_start, held_judge, 0 if held_out is None else held_out.count)
+            counts = _counts(samples, held_out, given=confirmation_data is not None)
+            best, held = confirm(measured, by_start, held_judge, *counts)
             found = by_start[best.case].model(best.levels)
     finally:
         if stopwatch is not None:
@@ -250,6 +251,13 @@ def _parts(
             f"samples, or confirmation_data. Received: {given.count} samples"
         )
     return chosen, held_out
+
+
+def _counts(samples: Samples, held_out: Samples | None, *, given: bool) -> tuple[int, int]:
+    """Return how many samples confirm the placement, and how many of those that the user gave also chose it."""
+    if held_out is None:
+        return 0, 0
+    return held_out.count, held_out.shared_with(samples) if given else 0
 
 
 def _check_kinds(spec: Any, ranking: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 from qdq_workbench.analysis.metrics import Metric
@@ -57,7 +58,7 @@ class Goal:
             float_accuracy: That of the float model on the same samples; None for those of the search.
         """
         floor = self.floor_beside(self.ceiling if float_accuracy is None else float_accuracy)
-        return floor is None or accuracy >= floor
+        return not math.isnan(accuracy) and (floor is None or accuracy >= floor)
 
     def is_small(self, weight_bytes: int) -> bool:
         """Return whether weights are small enough."""
@@ -102,6 +103,8 @@ class Goal:
         if self.max_ms is not None and step.ms is not None:
             beyond += max(0.0, step.ms / self.max_ms - 1.0)
         floor = self.floor_beside(self.ceiling)
+        if math.isnan(step.accuracy):
+            return (float(untimed), math.inf, math.inf, *map(float, step.cost))
         if floor is not None:
             beyond += max(0.0, floor - step.accuracy) / max(abs(floor), _ROUNDING)
         return (float(untimed), beyond, -step.accuracy, *map(float, step.cost))
@@ -124,19 +127,16 @@ def check_goal(goal: Goal, metric: Metric, evaluate: Any) -> None:
         )
     if goal.floor is not None:
         if not _is_number(goal.floor):
-            raise DataError(f"accuracy_floor must be a number, such as 0.9. Received: accuracy_floor={goal.floor!r}")
+            raise DataError(
+                f"accuracy_floor must be a number, such as 0.9, and finite. Received: accuracy_floor={goal.floor!r}"
+            )
         if evaluate is None and metric.name == "accuracy" and not 0.0 <= float(goal.floor) <= 1.0:
             raise DataError(
                 f"An accuracy is a share from 0 to 1; for 90 % give 0.9. Received: accuracy_floor={goal.floor!r}"
             )
-    for name, value in (("max_bytes", goal.max_bytes), ("max_ms", goal.max_ms)):
-        if value is not None and (not _is_number(value) or float(value) <= 0.0):
-            raise DataError(f"{name} must be a number above 0, or None. Received: {name}={value!r}")
-    if goal.max_loss is not None and (not _is_number(goal.max_loss) or float(goal.max_loss) < 0.0):
-        raise DataError(
-            "max_loss must be a number of at least 0, such as 0.01 for one point of accuracy. "
-            f"Received: max_loss={goal.max_loss!r}"
-        )
+    _check_limits(goal)
+    if evaluate is None and metric.name == "sqnr":
+        check_float_accuracy(goal, math.inf, metric.name)
     if not goal.has_floor and goal.max_bytes is None and goal.max_ms is None and goal.objective == "bytes":
         raise DataError(
             "Nothing is asked for: give accuracy_floor=0.9 or max_loss=0.01, a budget (max_bytes=, max_ms=) with "
@@ -144,6 +144,43 @@ def check_goal(goal: Goal, metric: Metric, evaluate: Any) -> None:
         )
 
 
+def _check_limits(goal: Goal) -> None:
+    """Raise `DataError` if a limit on bytes, time or loss has the wrong type or range."""
+    for name, value in (("max_bytes", goal.max_bytes), ("max_ms", goal.max_ms)):
+        if value is not None and (not _is_number(value) or float(value) <= 0.0):
+            raise DataError(f"{name} must be a number above 0 and finite, or None. Received: {name}={value!r}")
+    if goal.max_loss is not None and (not _is_number(goal.max_loss) or float(goal.max_loss) < 0.0):
+        raise DataError(
+            "max_loss must be a number of at least 0, such as 0.01 for one point of accuracy, and finite. "
+            f"Received: max_loss={goal.max_loss!r}"
+        )
+
+
+def check_float_accuracy(goal: Goal, accuracy: float, name: str) -> float:
+    """Return the metric of the float model if placements can be compared with it.
+
+    Args:
+        goal: The goal.
+        accuracy: The metric of the float model.
+        name: Name of the metric.
+
+    Raises:
+        DataError: If it is NaN, or it is infinite and the goal has a `max_loss`.
+    """
+    if math.isnan(accuracy):
+        raise DataError(
+            "The metric of the float model is NaN, so no placement can be compared with it. Check the function and the "
+            f"data. Received: metric {name!r}"
+        )
+    if goal.max_loss is not None and math.isinf(accuracy):
+        raise DataError(
+            "max_loss counts from the metric of the float model, which is infinite here, as the SQNR of equal outputs "
+            "is: only the float model itself would be near enough. Give accuracy_floor instead, such as 30 for 30 dB. "
+            f"Received: max_loss={goal.max_loss!r}, metric {name!r}"
+        )
+    return accuracy
+
+
 def _is_number(value: Any) -> bool:
     is_number = not isinstance(value, bool) and hasattr(value, "__float__") and getattr(value, "shape", ()) == ()
-    return is_number and float(value) == float(value)
+    return is_number and math.isfinite(float(value))

@@ -25,6 +25,7 @@ class Held:
         quantized_accuracy: The metric of the given plan.
         samples: How many samples were held out.
         refused: How many placements met the floor on the samples of the search but not on these.
+        reused: How many of them also chose the placement, because the user gave them twice.
     """
 
     accuracy: float
@@ -32,6 +33,7 @@ class Held:
     quantized_accuracy: float
     samples: int
     refused: int
+    reused: int
 
     def is_enough(self, goal: Goal) -> bool:
         """Return whether the placement is accurate enough on these samples."""
@@ -39,7 +41,7 @@ class Held:
 
 
 def confirm(
-    measured: Measured, by_start: Mapping[str, Trials], judge: Judge | None, samples: int
+    measured: Measured, by_start: Mapping[str, Trials], judge: Judge | None, samples: int, reused: int
 ) -> tuple[SearchStep, Held | None]:
     """Return the best placement that is confirmed by its built model, a second timing and the held-out samples.
 
@@ -48,6 +50,7 @@ def confirm(
         by_start: The trials by the name of their start.
         judge: The metric on the held-out samples; None without held-out samples.
         samples: How many samples are held out.
+        reused: How many of them also choose the placement.
 
     Returns:
         The placement (the best of the search if none is confirmed), and its metrics on the held-out samples.
@@ -67,7 +70,7 @@ def confirm(
         return chosen, None
     accuracy = by_start[chosen.case].confirmed(chosen.levels, judge)
     quantized = by_start[""].confirmed({}, judge)
-    return chosen, Held(accuracy, measured.float_confirmed(judge), quantized, samples, len(refused))
+    return chosen, Held(accuracy, measured.float_confirmed(judge), quantized, samples, len(refused), reused)
 
 
 def _is_confirmed(measured: Measured, accuracy: float, judge: Judge) -> bool:
@@ -95,7 +98,19 @@ def _best_built(measured: Measured, by_start: Mapping[str, Trials]) -> SearchSte
 def reason_of(
     best: SearchStep, held: Held | None, float_accuracy: float, goal: Goal, *, complete: bool, exact: bool
 ) -> str:
-    """Return a sentence about what was found."""
+    """Return a sentence about what was found, and another one if the confirmation is none."""
+    found = _found(best, held, float_accuracy, goal, complete=complete, exact=exact)
+    if held is None or not held.reused:
+        return found
+    return (
+        f"{found} But {held.reused} of these {held.samples} samples also chose the placement, so they do not confirm "
+        "it: give other confirmation data, or none."
+    )
+
+
+def _found(
+    best: SearchStep, held: Held | None, float_accuracy: float, goal: Goal, *, complete: bool, exact: bool
+) -> str:
     refused = f"; {held.refused} others were not" if held is not None and held.refused else ""
     if best.meets and held is not None and not held.is_enough(goal):
         return (

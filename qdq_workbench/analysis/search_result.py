@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from qdq_workbench._documents import SavedReport
+from qdq_workbench._documents import SavedReport, json_number
 from qdq_workbench.analysis.cost import layer_costs
 from qdq_workbench.analysis.levels import FLOAT, Level, raise_layers
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
@@ -62,8 +62,8 @@ class SearchStep:
         return "; ".join([*([self.case] if self.case else []), *parts]) or "as given"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the step as a JSON-compatible dictionary."""
-        return {**dataclasses.asdict(self), "levels": dict(self.levels)}
+        """Return the step as a JSON-compatible dictionary; infinite values and NaN are strings."""
+        return {**dataclasses.asdict(self), "accuracy": json_number(self.accuracy), "levels": dict(self.levels)}
 
 
 def cost_of(plan: PlacementPlan) -> tuple[int, int]:
@@ -218,14 +218,14 @@ class SearchResult(SavedReport):
         return "\n".join([*head, *rows, "* on the Pareto front"])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result, without the model, as a JSON-compatible dictionary."""
+        """Return the result without the model, JSON-compatible; infinite values and NaN are strings."""
         plain = ("model", "accuracy_floor", "max_bytes", "max_ms", "objective", "metric", "met", "reason", "accuracy")
         more = ("float_accuracy", "quantized_accuracy", "search_accuracy", "search_floor", "confirmed_on")
         last = ("max_loss", "unconfirmed", "complete", "exact", "target_remark")
         return {
             "format": _FORMAT,
             "version": 1,
-            **{name: getattr(self, name) for name in (*plain, *more, *last)},
+            **{name: json_number(getattr(self, name)) for name in (*plain, *more, *last)},
             "spec": self.spec.to_dict(),
             "plan": self.plan.to_dict(),
             "history": [step.to_dict() for step in self.history],

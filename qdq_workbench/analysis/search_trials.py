@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Mapping
 
 from qdq_workbench._progress import ProgressFunction
@@ -165,7 +166,7 @@ class Trials:
     def built(self, step: SearchStep) -> SearchStep:
         """Return the step with the accuracy of its built model, which replaces one that was measured by switches."""
         accuracy = self._accuracy_of_model(step.levels)
-        if accuracy == step.accuracy:
+        if accuracy == step.accuracy or (math.isnan(accuracy) and math.isnan(step.accuracy)):
             return step
         return self.measured.replace(self._key(step.levels), self._step(step.levels, accuracy))
 

@@ -15,6 +15,7 @@ from qdq_workbench.errors import FileAccessError, SpecError
 
 _HEADING = re.compile(r"^(#+) (.+)$")
 _PICTURE = re.compile(r"!\[[^\]]*\]\([^)]*\)\n*")
+_LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 _RELATIVE_LINK = re.compile(r"\[([^\]]+)\]\((?!https?:)[^)]+\)")
 
 
@@ -42,6 +43,8 @@ def _run(options: argparse.Namespace) -> Outcome:
     if options.search is not None:
         if options.page is not None:
             raise SpecError(f"--search looks through all pages; give no page. Received: {options.page!r}")
+        if not _read(options.search):
+            raise SpecError(f"Give --search a text to look for. Received: {options.search!r}")
         return _search(pages, options.search)
     if options.page is None:
         return _list(pages)
@@ -68,7 +71,7 @@ def _search(pages: Mapping[str, str], text: str) -> Outcome:
         (name, heading)
         for name, page in pages.items()
         for heading, content in _sections(page)
-        if text.casefold() in _own_part(content).casefold()
+        if _read(text) in _read(_own_part(content))
     ]
     lines = [f"qdq-workbench docs {name} {shlex.quote(heading)}" for name, heading in found]
     data = {"sections": [{"page": name, "section": heading} for name, heading in found]}
@@ -91,6 +94,11 @@ def _find(wanted: str, titles: Mapping[str, str], what: str) -> str:
         known = list(dict.fromkeys(close)) or sorted(titles)
         raise FileAccessError(f"There is no such {what}; did you mean: {', '.join(known)}? Received: {wanted!r}")
     return forms[plain]
+
+
+def _read(text: str) -> str:
+    """Return a text as a search compares it: without its line breaks, capitals, links and emphasis."""
+    return " ".join(re.sub(r"\*\*|`", "", _LINK.sub(r"\1", text)).split()).casefold()
 
 
 def _plain(text: str) -> str:

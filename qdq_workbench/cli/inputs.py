@@ -205,12 +205,12 @@ def load_samples(path: str, labels_path: str | None = None, part: str = "test") 
     Args:
         path: A .npy file of inputs, or a .npz file with `x` and `y`, with `x_<part>` and `y_<part>`, or with one array
             per model input under the input's name, and `y`.
-        labels_path: A .npy file of labels, or a .npz file with `y`, for inputs without labels.
+        labels_path: A .npy file of labels, or a .npz file with `y` or with one array, for inputs without labels.
         part: "train" or "test".
 
     Raises:
         FileAccessError: If there is no such file.
-        DataError: If it is not a NumPy file, or there are two sets of labels.
+        DataError: If it is not a NumPy file, there are two sets of labels, or several arrays that may be them.
     """
     arrays = read_arrays(path)
     labels = None
@@ -227,6 +227,11 @@ def load_samples(path: str, labels_path: str | None = None, part: str = "test") 
             raise DataError(f"The data hold labels already; leave --labels out. Received: {path!r} and {labels_path!r}")
         labels = read_arrays(labels_path)
         if isinstance(labels, dict):
+            if "y" not in labels and len(labels) != 1:
+                raise DataError(
+                    "A .npz file of labels must hold them as y, or be of one array. "
+                    f"Received: {labels_path!r} with the arrays {', '.join(labels)}"
+                )
             labels = labels["y"] if "y" in labels else next(iter(labels.values()))
     return inputs, labels
 
@@ -298,7 +303,10 @@ def target_name(text: str) -> str:
 
 def positive(text: str) -> int:
     """Return a text as a positive integer; an argparse type."""
-    value = int(text)
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
     if value < 1:
         raise argparse.ArgumentTypeError(f"expected a positive whole number, received {text}")
     return value
@@ -306,7 +314,7 @@ def positive(text: str) -> int:
 
 def positive_number(text: str) -> float:
     """Return a text as a positive finite number; an argparse type."""
-    value = float(text)
+    value = _number(text)
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"expected a positive number, received {text}")
     return value
@@ -314,10 +322,18 @@ def positive_number(text: str) -> float:
 
 def share(text: str) -> float:
     """Return a text as a number between 0 and 1, both excluded; an argparse type."""
-    value = float(text)
+    value = _number(text)
     if not 0 < value < 1:
         raise argparse.ArgumentTypeError(f"expected a number between 0 and 1, received {text}")
     return value
+
+
+def _number(text: str) -> float:
+    """Return a text as a number; NaN if it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def require_file(path: str) -> None:

@@ -10,10 +10,11 @@ import pathlib
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NoReturn
 
 import qdq_workbench
+from qdq_workbench._documents import json_number
 from qdq_workbench._pages import WHERE
 from qdq_workbench.cli.calibrate import CALIBRATE
 from qdq_workbench.cli.certify import CERTIFY
@@ -68,11 +69,22 @@ _BROKEN_PIPE = 141  # the exit code that a shell reports for a program ended by 
 EXIT_CODES = "exit codes: 0 good, 1 the check failed, 2 bad usage (a wrong argument, file, model or spec)"
 
 
+class _WrongUsage(SystemExit):
+    """The exit of the parser for a wrong command line; it knows the message, for `--json`."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(BAD_USAGE)
+        self.message = message
+
+
 class _Parser(argparse.ArgumentParser):
     """The standard parser, but with shortened error messages."""
 
     def error(self, message: str) -> NoReturn:
-        super().error(shortened(message))
+        text = shortened(message)
+        self.print_usage(sys.stderr)
+        print(f"{self.prog}: error: {text}", file=sys.stderr)
+        raise _WrongUsage(text)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -112,14 +124,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code: 0 good, 1 the check failed, 2 bad usage; 130 after Ctrl-C, 141 if the reader of the output has
         closed the pipe, such as `| head`.
     """
-    try:
+    with _standard_streams():
         try:
-            return _run(arguments)
-        finally:
-            sys.stdout.flush()  # raises BrokenPipeError here, where it is handled; also after --help, which exits
-    except BrokenPipeError:
-        _drop_output()
-        return _BROKEN_PIPE
+            try:
+                return _run(arguments)
+            finally:
+                sys.stdout.flush()  # raises OSErrors here, where they are handled; also after --help, which exits
+        except BrokenPipeError:
+            _drop_output()
+            return _BROKEN_PIPE
+        except OSError as error:  # those of the command itself are reported in `_run`
+            print(f"OSError: The output cannot be written: {error.strerror}.", file=sys.stderr)
+            _drop_output()
+            return BAD_USAGE
+
+
+@contextlib.contextmanager
+def _standard_streams() -> Iterator[None]:
+    """Let os.devnull stand for an output stream that the caller has closed, for which Python has None."""
+    with contextlib.ExitStack() as stack:
+        for name, redirect in (("stdout", contextlib.redirect_stdout), ("stderr", contextlib.redirect_stderr)):
+            if getattr(sys, name) is None:
+                nobody = stack.enter_context(pathlib.Path(os.devnull).open("w", encoding="utf-8"))
+                stack.enter_context(redirect(nobody))
+        yield
 
 
 def _drop_output() -> None:
@@ -131,7 +159,13 @@ def _drop_output() -> None:
 
 def _run(arguments: Sequence[str] | None) -> int:
     """Run one command; return its exit code."""
-    options = build_parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        options = build_parser().parse_args(given)
+    except _WrongUsage as wrong:
+        if "--json" in given:
+            _print_error("UsageError", wrong.message)
+        raise
     try:
         if options.command.needs_keras:
             import_keras()
@@ -142,6 +176,8 @@ def _run(arguments: Sequence[str] | None) -> int:
             outcome = options.command.run(options)
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
+        if options.json:
+            _print_error("KeyboardInterrupt", "Interrupted.")
         return 130
     except Exception as error:  # noqa: BLE001 - the outermost frame: every error becomes one screen and an exit code
         return _report_error(error, options)
@@ -152,9 +188,26 @@ def _run(arguments: Sequence[str] | None) -> int:
 def _print_outcome(outcome: Outcome, *, as_json: bool) -> None:
     if as_json:
         remarks = {"remarks": list(outcome.remarks)} if outcome.remarks else {}
-        print(json.dumps({"passed": outcome.passed, **outcome.data, **remarks}, indent=2))
+        _print_json({"passed": outcome.passed, **outcome.data, **remarks})
     else:
-        print(outcome.text)
+        # A name may have letters that the terminal's encoding has not; on standard error Python writes them so, too.
+        encoding = sys.stdout.encoding or "utf-8"
+        print(outcome.text.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def _print_json(data: Mapping[str, Any]) -> None:
+    print(json.dumps(_of_json(data), indent=2, allow_nan=False))
+
+
+def _of_json(value: Any) -> Any:
+    """Return a result with its infinite numbers and NaN as strings: JSON has none, and its readers end at them."""
+    if isinstance(value, Mapping):
+        return {key: _of_json(item) for key, item in value.items()}
+    return [_of_json(item) for item in value] if isinstance(value, (list, tuple)) else json_number(value)
+
+
+def _print_error(kind: str, message: str) -> None:
+    _print_json({"passed": False, "error": {"type": kind, "message": message}})
 
 
 def _report_error(error: Exception, options: argparse.Namespace) -> int:
@@ -167,7 +220,7 @@ def _report_error(error: Exception, options: argparse.Namespace) -> int:
         advice = "" if expected else "\nThis error was not foreseen; run the command again with --debug for its origin."
         print(f"{type(error).__name__}: {message}{advice}", file=sys.stderr)
     if options.json:
-        print(json.dumps({"passed": False, "error": {"type": type(error).__name__, "message": message}}, indent=2))
+        _print_error(type(error).__name__, message)
     return CHECK_FAILED if is_failed_check or not expected else BAD_USAGE
 
 

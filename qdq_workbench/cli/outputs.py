@@ -42,6 +42,28 @@ def check_output(path: str | None, suffixes: tuple[str, ...], *, other_than: str
         )
 
 
+def check_apart(*paths: str | None) -> None:
+    """Check that no two outputs of a command are one file.
+
+    Args:
+        paths: The paths; None for what is not written.
+
+    Raises:
+        OutputPathError: If two of them are.
+    """
+    seen: dict[pathlib.Path, str] = {}
+    for path in paths:
+        if path is None:
+            continue
+        file = pathlib.Path(path).resolve()
+        if file in seen:
+            raise OutputPathError(
+                "Two outputs have the same name, so one would overwrite the other; give each its own. "
+                f"Received: {seen[file]!r} and {path!r}"
+            )
+        seen[file] = path
+
+
 def write_figure(path: str, figure: Any) -> None:
     """Write a `plotly.graph_objects.Figure` as an HTML page that needs no network."""
     write_text(path, figure.to_html(include_plotlyjs=True, config={"displaylogo": False}))

@@ -15,7 +15,7 @@ from qdq_workbench.cli.inputs import (
     positive,
 )
 from qdq_workbench.cli.outcome import Command, Outcome
-from qdq_workbench.cli.outputs import JSON, MODEL, PAGE, SPEC, check_output, write_figure
+from qdq_workbench.cli.outputs import JSON, MODEL, PAGE, SPEC, check_apart, check_output, write_figure
 from qdq_workbench.cli.remarks import scale_remarks
 from qdq_workbench.errors import DataError, SpecError
 
@@ -105,6 +105,7 @@ def _run(options: argparse.Namespace) -> Outcome:
     check_output(options.output, MODEL, other_than=options.model)
     for path, suffixes in ((options.spec_output, SPEC), (options.report, JSON), (options.figure, PAGE)):
         check_output(path, suffixes)
+    check_apart(options.output, options.spec_output, options.report, options.figure, options.checkpoint)
     model = load_model(options.model)
     inputs, labels = load_samples(options.data, options.labels)
     if labels is None and options.metric == "accuracy":

@@ -6,7 +6,7 @@ import argparse
 
 from qdq_workbench.cli.inputs import add_sample_arguments, load_arrays, load_model, load_plan, load_samples
 from qdq_workbench.cli.outcome import Command, Outcome
-from qdq_workbench.cli.outputs import JSON, PAGE, SPEC, check_output, write_figure
+from qdq_workbench.cli.outputs import JSON, PAGE, SPEC, check_apart, check_output, write_figure
 from qdq_workbench.cli.remarks import scale_remarks
 from qdq_workbench.errors import SpecError
 
@@ -39,6 +39,7 @@ def _run(options: argparse.Namespace) -> Outcome:
         raise SpecError("Give --top-k and --spec-output together: how many layers, and where to write the spec.")
     for path, suffixes in ((options.output, JSON), (options.figure, PAGE), (options.spec_output, SPEC)):
         check_output(path, suffixes)
+    check_apart(options.output, options.figure, options.spec_output, options.checkpoint)
     inputs, labels = load_samples(options.data, options.labels)
     model = load_model(options.model)
     remarks = scale_remarks(model, inputs, options.data)

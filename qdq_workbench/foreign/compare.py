@@ -124,9 +124,9 @@ def compare(a: Any, b: Any, *, data: Mapping[str, np.ndarray] | np.ndarray | Non
 
     Raises:
         SpecError: If one is a plan and the other is not, the plans are of different models, or the files take
-            different numbers of inputs.
+            different inputs.
         FileAccessError: If a file cannot be read, or is not an ONNX model.
-        DataError: If the data do not fit the first file's inputs.
+        DataError: If the data do not fit the first file's inputs, or hold NaN or infinity.
     """
     if isinstance(a, PlacementPlan) or isinstance(b, PlacementPlan):
         if not (isinstance(a, PlacementPlan) and isinstance(b, PlacementPlan)):
@@ -162,8 +162,8 @@ def _values(first: onnx.ModelProto, second: onnx.ModelProto, pairs: Mapping[str,
             "The files take different numbers of inputs, so they are not of one network. "
             f"Received: {list(ends)} and {list(others)}"
         )
-    inputs = _samples(ends) if data is None else _checked(ends, data)
-    renamed = dict(zip(others, inputs.values(), strict=True))
+    inputs = _samples(ends, others) if data is None else _checked(ends, data)
+    renamed = _for_other(others, inputs)
     ours = run_session(make_session(with_outputs(first, list(pairs)), optimized=False), inputs)
     theirs = run_session(make_session(with_outputs(second, list(pairs.values())), optimized=False), renamed)
     found = {}
@@ -186,12 +186,31 @@ def _sqnr(signal: np.ndarray, other: np.ndarray) -> float:
     return float(np.clip(10 * np.log10(max(power, 1e-30) / noise), -_EQUAL_DB, _EQUAL_DB))
 
 
-def _samples(ends: Ends) -> dict[str, np.ndarray]:
+def _samples(ends: Ends, others: Ends) -> dict[str, np.ndarray]:
+    """Return random samples of the first file's inputs; sizes that it leaves open are those of the second file."""
     generator = np.random.default_rng(0)
-    return {
-        name: generator.normal(size=[_SAMPLES if size is None else size for size in shape]).astype(dtype)
-        for name, (shape, dtype) in ends.items()
-    }
+    found = {}
+    for (name, (shape, dtype)), (other, _) in zip(ends.items(), others.values(), strict=True):
+        sizes = other if len(other) == len(shape) else (None,) * len(shape)
+        both = [there if size is None else size for size, there in zip(shape, sizes, strict=True)]
+        found[name] = generator.normal(size=[_SAMPLES if size is None else size for size in both]).astype(dtype)
+    return found
+
+
+def _for_other(ends: Ends, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the samples of the first file as inputs of the second one, in its types."""
+    found = {}
+    for (name, (shape, dtype)), array in zip(ends.items(), inputs.values(), strict=True):
+        fits = len(shape) == array.ndim and all(
+            size in (None, given) for size, given in zip(shape, array.shape, strict=True)
+        )
+        if not fits:
+            raise SpecError(
+                f"Inputs of the first file do not fit input {name!r} of the second: they are of other networks, or of "
+                f"other fixed sizes. Expected: shape {_shape_text(shape)}. Received: {array.shape}"
+            )
+        found[name] = array.astype(dtype)
+    return found
 
 
 def _checked(ends: Ends, data: Any) -> dict[str, np.ndarray]:
@@ -209,9 +228,15 @@ def _checked(ends: Ends, data: Any) -> dict[str, np.ndarray]:
             raise DataError(f"The samples of input {name!r} are no numbers. Received: {data[name]!r:.80}") from error
         fits = [size in (None, given) for size, given in zip(wanted[1:], array.shape[1:], strict=False)]
         if array.ndim != len(wanted) or not all(fits) or not array.size:
-            expected = ", ".join("any" if size is None else str(size) for size in wanted)
             raise DataError(
-                f"The samples of input {name!r} do not fit it. Expected: shape ({expected}). Received: {array.shape}"
+                f"The samples of input {name!r} do not fit it. Expected: shape {_shape_text(wanted)}. "
+                f"Received: {array.shape}"
             )
+        if not np.isfinite(array.astype(np.float64)).all():
+            raise DataError(f"The samples of input {name!r} hold NaN or infinity; drop such samples.")
         found[name] = array
     return found
+
+
+def _shape_text(shape: tuple[int | None, ...]) -> str:
+    return f"({', '.join('any' if size is None else str(size) for size in shape)})"

@@ -39,7 +39,7 @@ class ImportedQDQ:
             its swish): they have no Keras tensor, but an integer weight of their operation is that of the layer.
         unmatched: File tensors with pairs or integer weights that have no counterpart in the model, pairs in the
             middle of a layer included, and tensors whose quantization cannot be imported.
-        notes: The parts of the file that were not read.
+        notes: The parts of the file that were not read, and whether nothing in it is quantized.
     """
 
     path: pathlib.Path
@@ -102,7 +102,7 @@ def import_qdq(path: str | os.PathLike[str], model: Any = None) -> ImportedQDQ:
     view = read_float_view(file)
     kept = tuple(item for item in view.values() if item.quantizers or item.weight_dtype or item.not_imported)
     refused = tuple(item.name for item in kept if item.not_imported and not item.quantizers)
-    found = ImportedQDQ(pathlib.Path(path), kept, unmatched=refused, notes=_notes(graphs))
+    found = ImportedQDQ(pathlib.Path(path), kept, unmatched=refused, notes=_notes(graphs, kept))
     if model is None:
         return found
     reference, aliases, inner = keras_view(model)
@@ -128,10 +128,13 @@ def import_qdq(path: str | os.PathLike[str], model: Any = None) -> ImportedQDQ:
     )
 
 
-def _notes(graphs: list[QDQGraph]) -> tuple[str, ...]:
+def _notes(graphs: list[QDQGraph], kept: tuple[ImportedTensor, ...]) -> tuple[str, ...]:
     count = pairs_in_branches(graphs)
     note = f"{count} Q and DQ nodes stand in branches or loop bodies (of If, Loop, Scan), which are not imported"
-    return (note,) if count else ()
+    nothing = "nothing was read that is quantized, so a specification for it places no pair: is it the float file?"
+    if count:
+        return (note,)
+    return () if kept else (nothing,)
 
 
 def _alias(tensor: ImportedTensor, aliases: list[tuple[int, str]]) -> str:

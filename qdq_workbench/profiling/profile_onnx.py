@@ -11,9 +11,11 @@ from typing import Any, Literal
 import numpy as np
 import onnx
 
+from qdq_workbench._files import as_path
 from qdq_workbench._interrupts import interrupts_held
+from qdq_workbench._progress import check_functions
 from qdq_workbench._scratch import scratch_folder
-from qdq_workbench.errors import DataError, QDQError
+from qdq_workbench.errors import DataError, FileAccessError, QDQError
 from qdq_workbench.export.metadata import noted_target
 from qdq_workbench.foreign.lint import load_graph
 from qdq_workbench.onnx_graph.processor import may_saturate
@@ -75,7 +77,8 @@ def profile_onnx(
 
     Raises:
         FileAccessError: If a file cannot be read, or is not a model of the runtime's format.
-        DataError: If the data do not fit the file, or sizes besides the batch are open and there are no data.
+        DataError: If the data do not fit the file, sizes besides the batch are open and there are no data, or
+            `progress` or `stop` is no function.
         QDQError: If threads, rounds or batch are not positive integers, the baseline has other inputs, or the runtime
             is unknown or not installed.
         VerificationError: If the runtime rejects a file.
@@ -97,7 +100,8 @@ def profile_onnx(
     for name, value in (("threads", threads), ("rounds", rounds), ("batch", batch)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise QDQError(f"{name} must be an integer of at least 1. Received: {name}={value!r}")
-    paths = [pathlib.Path(path)] if baseline is None else [pathlib.Path(path), pathlib.Path(baseline)]
+    check_functions(progress=progress, stop=stop)
+    paths = [as_path(one, FileAccessError) for one in ((path,) if baseline is None else (path, baseline))]
     if runtime == "litert":
         return profile_litert(paths, data, threads, rounds, batch, progress, stop)
     files = [with_names(load_graph(one)) for one in paths]

@@ -133,6 +133,8 @@ def test_a_function_gets_all_outputs_of_a_model_with_several():
     [
         ("accuracy", ([np.ones((2, 3))], [np.ones((2, 3))]), "labels"),
         ("accuracy", ([np.ones((2, 3))], [np.ones((2, 3))], [np.ones(5)]), "do not fit"),
+        ("accuracy", ([np.ones((2, 1))], [np.ones((2, 1))], [np.array([1.0, 0.25])]), "regression.*such as 0.25"),
+        ("accuracy", ([np.ones((2, 3))], [np.ones((2, 3))], [np.array([1.0, np.nan])]), "regression.*such as nan"),
         ("accuracy", ([np.ones((2, 3))] * 2, [np.ones((2, 3))] * 2, [np.ones(2)]), "labels for each"),
     ],
 )
@@ -145,6 +147,12 @@ def test_labels_that_do_not_fit_are_named(metric, arguments, says):
 def test_an_unknown_metric_is_named(wrong):
     with pytest.raises(DataError, match="A metric is one of"):
         get_metric(wrong)
+
+
+@pytest.mark.parametrize("function", [lambda model: 1.0, lambda a, b, c, d: 1.0, lambda: 1.0])
+def test_a_function_of_other_arguments_is_refused_before_the_sweep(function):
+    with pytest.raises(DataError, match="another number of arguments"):
+        get_metric(function)
 
 
 def test_a_metric_is_a_value():

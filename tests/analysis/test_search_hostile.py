@@ -225,3 +225,79 @@ def test_held_out_samples_calibrate_nothing(problem):
     assert max(abs(low), abs(high)) < 10.0
     with pytest.raises(DataError, match="no sample left to confirm"):
         qdq.search(model, (x[:1], y[:1]), accuracy_floor=0.0, **QUIET)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"max_loss": np.inf}, {"max_bytes": np.inf}, {"max_ms": np.inf}, {"accuracy_floor": np.inf, "metric": "sqnr"}],
+    ids=str,
+)
+def test_a_budget_without_end_is_no_budget(problem, arguments):
+    q_model, x, y, ranking = problem
+
+    with pytest.raises(DataError, match="finite"):
+        qdq.search(q_model, (x, y), ranking=ranking, **arguments, **QUIET)
+
+
+def test_a_loss_against_an_infinite_metric_is_refused(problem):
+    q_model, x, _, ranking = problem
+
+    for metric in ("sqnr", lambda one, other: np.inf if np.array_equal(one, other) else 30.0):
+        with pytest.raises(DataError, match="infinite here"):
+            qdq.search(q_model, x, metric=metric, max_loss=3.0, ranking=ranking, **QUIET)
+
+
+def test_a_metric_that_is_no_number_for_the_float_model_is_refused(problem):
+    q_model, x, y, ranking = problem
+
+    for how in ({"metric": lambda one, other: np.nan}, {"evaluate": lambda model: np.nan}):
+        with pytest.raises(DataError, match="metric of the float model is NaN"):
+            qdq.search(q_model, (x, y), objective="accuracy", ranking=ranking, **how, **QUIET)
+
+
+def test_a_placement_whose_metric_is_no_number_meets_nothing_and_is_chosen_last(problem):
+    q_model, x, y, ranking = problem
+
+    def broken(reference, outputs):
+        return 1.0 if np.array_equal(reference, outputs) else np.nan
+
+    floor = qdq.search(q_model, (x, y), metric=broken, ranking=ranking, accuracy_floor=0.5, **QUIET)
+    budget = qdq.search(q_model, (x, y), metric=broken, ranking=ranking, objective="accuracy", max_bytes=10**9, **QUIET)
+
+    for found in (floor, budget):
+        assert (found.met, found.accuracy) == (True, 1.0)
+        assert not any(step.meets for step in found.history if np.isnan(step.accuracy))
+
+
+def test_a_function_that_always_returns_no_number_but_for_the_float_model_ends(problem):
+    q_model, x, _, ranking = problem
+
+    found = qdq.search(
+        q_model,
+        x,
+        evaluate=lambda model: np.nan if isinstance(model, qdq.QuantizedModel) else 1.0,
+        accuracy_floor=0.5,
+        ranking=ranking,
+        **QUIET,
+    )
+
+    assert not found.met
+
+
+def test_confirmation_data_that_chose_the_placement_are_said_to_confirm_nothing(problem):
+    q_model, x, y, ranking = problem
+    how = {"accuracy_floor": 0.1, "ranking": ranking, **QUIET}
+
+    again = qdq.search(q_model, (x[:200], y[:200]), confirmation_data=(x[100:300], y[100:300]), **how)
+    other = qdq.search(q_model, (x[:200], y[:200]), confirmation_data=(x[200:], y[200:]), **how)
+
+    assert "100 of these 200 samples also chose the placement" in again.reason
+    assert "also chose" not in other.reason
+
+
+def test_wrong_cases_are_named_before_the_sweep(problem, monkeypatch):
+    q_model, x, y, _ = problem
+    monkeypatch.setattr(searching, "sensitivity", lambda *_, **__: pytest.fail("the sweep began"))
+
+    with pytest.raises(qdq.SpecError, match="must hold instances"):
+        qdq.search(q_model, (x, y), accuracy_floor=0.5, cases=["AutoQDQCase"], **QUIET)

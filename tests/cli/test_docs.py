@@ -148,3 +148,21 @@ def test_reading_imports_neither_keras_nor_the_library():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("# Glossary\n")
+
+
+def test_a_search_reads_over_line_breaks_marks_and_links(cli, folder):
+    (folder / "howto" / "ship.md").write_text(
+        "# Ship a model\n\nThe zero\n**point** of [a grid](../grid.md) is\n`0`.\n"
+    )
+
+    for text in ("zero point", "point of a grid is 0", "**point**"):
+        assert cli("docs", "--search", text)[1] == "qdq-workbench docs howto/ship 'Ship a model'\n"
+    assert cli("docs", "--search", "grid.md")[0] == 1
+
+
+@pytest.mark.parametrize("text", ["", "  "])
+def test_a_search_for_nothing_is_refused(cli, folder, text):
+    code, out, error = cli("docs", "--search", text)
+
+    assert (code, out) == (2, "")
+    assert "Give --search a text" in error

@@ -150,3 +150,12 @@ def test_verify_and_lint_agree_about_what_is_no_model(cli, workplace, content):
     codes = {command: cli(command, "wrong.onnx")[0] for command in ("verify", "lint", "certify", "import", "profile")}
 
     assert codes == dict.fromkeys(codes, 2)
+
+
+def test_import_says_that_a_float_file_has_nothing_to_import(cli, workplace):
+    assert cli("export", "model.keras", "-o", "alone.onnx", "--float")[0] == 0
+
+    code, out, _ = cli("import", "alone.onnx", "--model", "model.keras", "-o", "empty.yaml")
+
+    assert code == 0
+    assert "note: nothing was read that is quantized" in out

@@ -8,8 +8,12 @@ from qdq_workbench.cli.inputs import (
     load_arrays,
     load_model,
     load_plan,
+    load_samples,
     planning_arguments,
+    positive,
+    positive_number,
     require_file,
+    share,
 )
 from qdq_workbench.errors import DataError, FileAccessError, SpecError, UnsupportedModelError
 
@@ -87,3 +91,32 @@ def test_planning_arguments_have_the_defaults_of_the_library():
         "custom_qdq_cases": None,
         "target": "tensorrt",
     }
+
+
+@pytest.mark.parametrize("arrays", [{"y": IMAGES, "x": IMAGES + 1}, {"labels": IMAGES}], ids=["called y", "only one"])
+def test_an_archive_of_labels_gives_y_or_its_only_array(tmp_path, arrays):
+    np.save(tmp_path / "x.npy", IMAGES)
+    np.savez(tmp_path / "y.npz", **arrays)
+
+    np.testing.assert_array_equal(load_samples(str(tmp_path / "x.npy"), str(tmp_path / "y.npz"))[1], IMAGES)
+
+
+def test_an_archive_of_several_arrays_without_y_holds_no_labels(tmp_path):
+    np.save(tmp_path / "x.npy", IMAGES)
+    np.savez(tmp_path / "y.npz", x=IMAGES, weights=IMAGES)
+
+    with pytest.raises(DataError, match=r"must hold them as y.*y\.npz' with the arrays x, weights"):
+        load_samples(str(tmp_path / "x.npy"), str(tmp_path / "y.npz"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "says"),
+    [
+        (positive, "1e3", "expected a positive whole number, received 1e3"),
+        (positive_number, "fast", "expected a positive number, received fast"),
+        (share, "20%", "expected a number between 0 and 1, received 20%"),
+    ],
+)
+def test_a_text_that_is_no_number_is_told_what_is_expected(kind, text, says):
+    with pytest.raises(argparse.ArgumentTypeError, match=says):
+        kind(text)

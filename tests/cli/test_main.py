@@ -1,5 +1,6 @@
 import json
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -197,3 +198,68 @@ def test_errors_are_json_too(run, capsys):
 
 def test_interruption_exits_with_130(run):
     assert run(raiser(KeyboardInterrupt())) == 130
+
+
+def test_infinite_numbers_are_strings_in_json(run, capsys):
+    data = {"layers": [{"sqnr": float("inf")}], "range": (float("-inf"), float("nan"), 1.0)}
+
+    assert run(lambda options: Outcome("done", data), "--json") == 0
+
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert found == {"passed": True, "layers": [{"sqnr": "inf"}], "range": ["-inf", "nan", 1.0]}
+
+
+def test_an_interruption_is_json_too(run, capsys):
+    assert run(raiser(KeyboardInterrupt()), "--json") == 130
+    assert json.loads(capsys.readouterr().out)["error"] == {"type": "KeyboardInterrupt", "message": "Interrupted."}
+
+
+def test_a_wrong_command_line_is_json_too(capsys):
+    with pytest.raises(SystemExit) as stop:
+        entry.main(["plan", "m.keras", "--mode", "half", "--json"])
+
+    streams = capsys.readouterr()
+    assert stop.value.code == 2
+    found = json.loads(streams.out)
+    assert (found["passed"], found["error"]["type"]) == (False, "UsageError")
+    assert found["error"]["message"] in streams.err
+    assert "invalid choice: 'half'" in found["error"]["message"]
+
+
+def docs_process(*arguments, close="", **options):
+    code = f"import sys; from qdq_workbench.cli.main import main; sys.exit(main({list(arguments)!r}))"
+    shell = f'exec "$0" -c "$1" {close}'
+    return subprocess.run(["sh", "-c", shell, sys.executable, code], check=False, text=True, **options)
+
+
+def test_letters_that_the_terminal_has_not_are_escaped():
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+
+    done = docs_process("docs", "--search", "Zürich", capture_output=True, env=environment)
+
+    assert (done.returncode, done.stdout, done.stderr) == (1, "No page contains 'Z\\xfcrich'\n", "")
+
+
+@pytest.mark.parametrize(("page", "code"), [("targets", 0), ("nosuchpage", 2)])
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])
+def test_closed_streams_change_nothing_but_the_output(page, code, closed):
+    done = docs_process("docs", page, close=closed, capture_output=True)
+
+    assert done.returncode == code
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+
+
+def test_an_error_is_not_written_among_the_results_where_standard_error_is_closed():
+    done = docs_process("docs", "nosuchpage", "--json", close="2>&-", capture_output=True)
+
+    assert json.loads(done.stdout)["error"]["type"] == "FileAccessError"
+
+
+@pytest.mark.skipif(not pathlib.Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_behind_the_output_is_named():
+    with pathlib.Path("/dev/full").open("w") as full:
+        done = docs_process("docs", "targets", stdout=full, stderr=subprocess.PIPE)
+
+    assert done.returncode == 2
+    assert done.stderr == "OSError: The output cannot be written: No space left on device.\n"

@@ -135,3 +135,27 @@ def test_a_quantized_model_has_its_plan(cli, workplace, labelled):
         assert code == 2, option
         assert "quantized already" in errors
         assert option[0] in errors
+
+
+def test_infinite_metrics_are_valid_json(cli, workplace, labelled):
+    code, out, errors = cli(
+        "search", "tiny.keras", "--data", "numbers.npy", "--metric", "sqnr", "--accuracy-floor", "20", "--json",
+        "--report", "sqnr.json",
+    )  # fmt: skip
+
+    assert code == 0, errors
+    for text in (out, (workplace / "sqnr.json").read_text()):
+        assert json.loads(text, parse_constant=pytest.fail)["float_accuracy"] == "inf"
+
+
+@pytest.mark.parametrize("names", [("--report", "--spec-output"), ("--report", "--checkpoint")], ids=" ".join)
+def test_two_outputs_of_one_name_are_refused(cli, workplace, labelled, names):
+    first, second = names
+    code, _, errors = cli(
+        "search", "tiny.keras", "--data", "answers.npz", "--accuracy-floor", "0.5", first, "twice.json",
+        second, "./twice.json",
+    )  # fmt: skip
+
+    assert code == 2
+    assert "Two outputs have the same name" in errors
+    assert not (workplace / "twice.json").exists()

@@ -86,3 +86,14 @@ def test_bad_usage_exits_with_2(cli, data, arguments, says):
     assert (code, out) == (2, "")
     assert says in errors
     assert "Traceback" not in errors
+
+
+def test_two_outputs_of_one_name_are_refused(cli, workplace):
+    code, _, errors = cli(
+        "sensitivity", "model.keras", "--data", "images.npy", "-o", "twice.json", "--top-k", "1", "--spec-output",
+        "twice.json",
+    )  # fmt: skip
+
+    assert code == 2
+    assert "Two outputs have the same name" in errors
+    assert not (workplace / "twice.json").exists()

@@ -219,3 +219,18 @@ def test_a_processor_that_saturates_is_named(report):
     assert "no VNNI" in told.processor_remark
     assert told.processor_remark in told.summary()
     assert LatencyReport.from_dict(told.to_dict()) == told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ({"path": None}, FileAccessError, "path=None"),
+        ({"baseline": 3}, FileAccessError, "path=3"),
+        ({"progress": 3}, DataError, "progress must be a function"),
+        ({"stop": True}, DataError, "stop must be a function"),
+    ],
+    ids=str,
+)
+def test_what_is_no_path_and_no_function_is_named(folder, arguments, error, says):
+    with pytest.raises(error, match=says):
+        qdq.profile_onnx(**{"path": folder / "int8.onnx", **arguments})

@@ -93,3 +93,30 @@ def test_data_that_do_not_fit_are_refused(tmp_path, data, said):
 def test_numbers_of_another_type_are_taken(tmp_path):
     file = product(tmp_path / "a.onnx", 2.0)
     assert qdq.compare(file, file, data=np.zeros((2, 4), np.float64)).first_divergence is None
+
+
+def test_samples_that_are_no_numbers_are_refused(tmp_path):
+    file = product(tmp_path / "a.onnx", 2.0)
+    with pytest.raises(DataError, match="'x' hold NaN or infinity"):
+        qdq.compare(file, file, data=np.array([[1.0, np.nan, 0.0, 0.0]]))
+
+
+def with_input(path, shape, kind=TensorProto.FLOAT):
+    ends = [helper.make_tensor_value_info(name, kind, shape) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Sin", ["x"], ["y"])], "graph", ends[:1], ends[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+    return path
+
+
+@pytest.mark.parametrize("other", [(None, 5), (None, 4, 1), (4,)])
+def test_a_file_of_another_network_is_named_as_such(tmp_path, other):
+    one, two = with_input(tmp_path / "a.onnx", (None, 4)), with_input(tmp_path / "b.onnx", other)
+    with pytest.raises(SpecError, match="of other networks"):
+        qdq.compare(one, two)
+
+
+def test_a_fixed_batch_and_half_precision_are_compared_with_an_open_batch_in_single(tmp_path):
+    one = with_input(tmp_path / "a.onnx", (None, 4))
+    two = with_input(tmp_path / "b.onnx", (2, 4), TensorProto.FLOAT16)
+    for first, second in ((one, two), (two, one)):
+        assert [item.sqnr_db > 40 for item in qdq.compare(first, second).tensors if item.tensor == "y"] == [True]
