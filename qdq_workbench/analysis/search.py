@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import keras
 
-from qdq_workbench._progress import ProgressFunction, check_functions, shown_progress
+from qdq_workbench._progress import ProgressFunction, check_functions, is_count, shown_progress
 from qdq_workbench.analysis.fingerprint import fingerprint
 from qdq_workbench.analysis.levels import add_levels
 from qdq_workbench.analysis.metrics import Metric, get_metric
@@ -138,7 +138,6 @@ def search(
             other things than insertion cases.
         UnsupportedModelError: If a float model's graph cannot be read.
         UnbuiltModelError: If a float model does not know its input shape.
-        QDQError: If the goal needs times and `threads` is neither None nor an integer of at least 1.
         UncalibratedError: If a quantized model has no ranges yet.
         CheckpointError: If the checkpoint is of another model, other data or other settings.
         OutputPathError: If the checkpoint cannot be written.
@@ -162,7 +161,7 @@ def search(
     goal = Goal(objective, accuracy_floor, max_bytes, max_ms, max_loss)
     check_goal(goal, measure, evaluate)
     _check_bits(bits)
-    _check_choices(pairs, share)
+    _check_choices(pairs, share, threads)
     given = read_samples(model, data, batch_size, steps)
     samples, held_out = _parts(model, given, confirmation_data, batch_size, evaluate)
     if held_out is not None and (held_out.labels is None) != (samples.labels is None):
@@ -267,13 +266,17 @@ def _check_kinds(spec: Any, ranking: Any) -> None:
         raise DataError(f"ranking must be a SensitivityReport, made by `sensitivity`. Received: ranking={ranking!r}")
 
 
-def _check_choices(pairs: Any, share: Any) -> None:
+def _check_choices(pairs: Any, share: Any, threads: Any) -> None:
     if not isinstance(pairs, bool):
         raise DataError(f"pairs must be True or False. Received: pairs={pairs!r}")
     if share not in (None, "patterns"):
         raise DataError(
             'share must be "patterns" (one decision about equal places of repeated blocks) or None (one per layer). '
             f"Received: share={share!r}"
+        )
+    if threads is not None and not is_count(threads):
+        raise DataError(
+            f"threads must be an integer of at least 1, or None for the runtime's choice. Received: threads={threads!r}"
         )
 
 

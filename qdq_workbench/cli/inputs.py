@@ -203,8 +203,8 @@ def load_samples(path: str, labels_path: str | None = None, part: str = "test") 
     """Return model inputs and their labels, or None without labels.
 
     Args:
-        path: A .npy file of inputs, or a .npz file with `x` and `y`, with `x_<part>` and `y_<part>`, or with one array
-            per model input under the input's name, and `y`.
+        path: A .npy file of inputs, or a .npz file with `x` and `y`, with `x_<part>` and `y_<part>`, with those of the
+            other part alone, or with one array per model input under the input's name, and `y`.
         labels_path: A .npy file of labels, or a .npz file with `y` or with one array, for inputs without labels.
         part: "train" or "test".
 
@@ -215,7 +215,7 @@ def load_samples(path: str, labels_path: str | None = None, part: str = "test") 
     arrays = read_arrays(path)
     labels = None
     if isinstance(arrays, dict):
-        suffix = f"_{part}" if f"x_{part}" in arrays else ""
+        suffix = next((end for end in (f"_{part}", "", "_train", "_test") if f"x{end}" in arrays), "")
         labels = arrays.pop(f"y{suffix}", None)
         inputs: Any = arrays.get(f"x{suffix}", arrays)
         if inputs is arrays:

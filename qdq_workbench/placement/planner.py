@@ -55,6 +55,19 @@ def make_plan(graph: ModelGraph, decisions: Mapping[str, Decision], mode: str, t
     return PlacementPlan(graph, mode, target.name, plan.placements, plan.decisions, unquantized, altered)
 
 
+def check_is_plan(plan: Any) -> None:
+    """Raise an error unless an argument `plan` is one.
+
+    Raises:
+        SpecError: If it is something else, such as the path of a file.
+    """
+    if not isinstance(plan, PlacementPlan):
+        raise SpecError(
+            "plan must be a PlacementPlan: plan_placement(model) makes one, PlacementPlan.load(path) reads one. "
+            f"Received: {plan!r} of type {type(plan).__name__}"
+        )
+
+
 def check_target(plan: PlacementPlan, target: str | Target) -> None:
     """Raise an error unless a target that is given with a plan is that of the plan, or the default of the argument.
 

@@ -13,7 +13,7 @@ from qdq_workbench.conversion.engine.rebuild import Rebuilder
 from qdq_workbench.errors import SpecError
 from qdq_workbench.graph_builder import BoundGraph, bind_graph, layer_weights
 from qdq_workbench.placement.plan import Placement, PlacementPlan
-from qdq_workbench.placement.planner import check_target
+from qdq_workbench.placement.planner import check_is_plan, check_target
 from qdq_workbench.placement.targets import Target
 from qdq_workbench.planning import plan_placement
 from qdq_workbench.quantizers import numerics
@@ -36,7 +36,8 @@ def weight_placements(
         TargetError: If the target is unknown.
     """
     plan = plan_placement(bound, target=target) if plan is None else plan
-    if not isinstance(plan, PlacementPlan) or plan.graph.nodes != bound.graph.nodes:
+    check_is_plan(plan)
+    if plan.graph.nodes != bound.graph.nodes:
         raise SpecError(
             "The plan is of another model; corrections before this one may have changed the layers. Make a plan of "
             f"this model with plan_placement(model). Received: plan={plan!r}, model {model.name!r}"

@@ -295,6 +295,15 @@ def test_confirmation_data_that_chose_the_placement_are_said_to_confirm_nothing(
     assert "also chose" not in other.reason
 
 
+@pytest.mark.parametrize("threads", [0, -1, 1.5, True])
+def test_wrong_threads_are_named_before_the_sweep(problem, monkeypatch, threads):
+    q_model, x, y, _ = problem
+    monkeypatch.setattr(searching, "sensitivity", lambda *_, **__: pytest.fail("the sweep began"))
+
+    with pytest.raises(qdq.QDQError, match="threads must be an integer"):
+        qdq.search(q_model, (x, y), objective="ms", threads=threads, **QUIET)
+
+
 def test_wrong_cases_are_named_before_the_sweep(problem, monkeypatch):
     q_model, x, y, _ = problem
     monkeypatch.setattr(searching, "sensitivity", lambda *_, **__: pytest.fail("the sweep began"))

@@ -101,6 +101,17 @@ def test_an_archive_of_labels_gives_y_or_its_only_array(tmp_path, arrays):
     np.testing.assert_array_equal(load_samples(str(tmp_path / "x.npy"), str(tmp_path / "y.npz"))[1], IMAGES)
 
 
+@pytest.mark.parametrize(("part", "there"), [("test", "train"), ("train", "test")])
+def test_samples_of_the_other_part_are_taken_where_there_are_no_others(tmp_path, part, there):
+    np.savez(tmp_path / "data.npz", **{f"x_{there}": IMAGES, f"y_{there}": IMAGES[:, 0]})
+    x, y = load_samples(str(tmp_path / "data.npz"), part=part)
+
+    np.testing.assert_array_equal(x, IMAGES)
+    np.testing.assert_array_equal(y, IMAGES[:, 0])
+    np.savez(tmp_path / "both.npz", x=IMAGES[:1], y=IMAGES[:1, 0], **{f"x_{there}": IMAGES})
+    assert len(load_samples(str(tmp_path / "both.npz"), part=part)[0]) == 1
+
+
 def test_an_archive_of_several_arrays_without_y_holds_no_labels(tmp_path):
     np.save(tmp_path / "x.npy", IMAGES)
     np.savez(tmp_path / "y.npz", x=IMAGES, weights=IMAGES)

@@ -188,6 +188,8 @@ def test_a_plan_may_be_passed_instead_of_its_parts():
         qdq.quantize_model(model, "partial", plan=plan)
     with pytest.raises(SpecError, match="another model"):
         qdq.quantize_model(two_headed_net(), plan=plan)
+    with pytest.raises(SpecError, match=r"PlacementPlan\.load.*'plan\.json' of type str"):
+        qdq.quantize_model(model, plan="plan.json")
     with pytest.raises(SpecError, match=r"plan is made for one target.*'openvino', a plan for 'onnxruntime'"):
         qdq.quantize_model(model, plan=plan, target="openvino")
     assert qdq.quantize_model(model, plan=plan, target="onnxruntime").target == "onnxruntime"

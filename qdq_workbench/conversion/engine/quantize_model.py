@@ -19,7 +19,7 @@ from qdq_workbench.errors import LowCoverageWarning, SpecError, UnsupportedModel
 from qdq_workbench.graph_builder import FUNCTIONAL, BoundGraph, Call, bind_graph, integers_of, output_names
 from qdq_workbench.placement.coverage import low_coverage
 from qdq_workbench.placement.plan import Placement, PlacementPlan, PlannedTensor
-from qdq_workbench.placement.planner import check_target
+from qdq_workbench.placement.planner import check_is_plan, check_target
 from qdq_workbench.placement.targets import Target
 from qdq_workbench.planning import plan_placement
 from qdq_workbench.quantizers.make import make_quantizer
@@ -99,10 +99,11 @@ def quantize_model(
             "framework_info. "
             "Received: both"
         )
-    if not isinstance(plan, PlacementPlan) or plan.graph.nodes != bound.graph.nodes:
+    check_is_plan(plan)
+    if plan.graph.nodes != bound.graph.nodes:
         raise SpecError(
             "The plan is of another model: its layers differ from this model's. Make a plan of this model with "
-            f"plan_placement(model). Received: plan of {getattr(getattr(plan, 'graph', None), 'name', plan)!r}, "
+            f"plan_placement(model). Received: plan of {plan.graph.name!r}, "
             f"model {model.name!r}"
         )
     check_target(plan, target)
