@@ -24,6 +24,7 @@ KINDS: dict[Kind, str] = {
     "runtime": "outside the kernels",
 }
 
+_MOSTLY_OUTSIDE = 0.7  # the share of a run outside the kernels from which layers cannot be told apart
 SATURATES = (
     "This processor has no VNNI: the measured kernels are ONNX Runtime's default ones, whose sums "
     "of 8-bit products may saturate. Weights of 7 bits (--weight-bits 7) are exact at this speed; exact kernels "
@@ -196,6 +197,19 @@ class LatencyReport(LoadedReport):
         return SATURATES if self.saturates else ""
 
     @property
+    def short_run_remark(self) -> str:
+        """A remark if runs are too short to tell the times of layers, with a remedy; else empty."""
+        reports = (self,) if self.baseline is None else (self, self.baseline)
+        shares = {report.path: sum(one.share for one in report.others if one.what == "runtime") for report in reports}
+        path, share = max(shares.items(), key=lambda item: item[1])
+        if share < _MOSTLY_OUTSIDE:
+            return ""
+        return (
+            f"{share:.0%} of a run of {path} is spent outside the kernels, so the times and gains of layers say "
+            f"little. Measure with more samples per run, such as {max(32, 8 * self.batch)} (batch)."
+        )
+
+    @property
     def remark(self) -> str:
         """Advice if the file is not shown to be 2 % faster than its baseline; else empty."""
         if self.speedup is None or self.speedup_interval is None or self.speedup_interval[0] >= _WORTH_IT:
@@ -229,7 +243,8 @@ class LatencyReport(LoadedReport):
         data["percentiles"] = {str(key): value for key, value in self.percentiles.items()}
         data["baseline"] = None if self.baseline is None else self.baseline.to_dict()
         data["gains"] = [{**dataclasses.asdict(gain), "gain_ms": gain.gain_ms} for gain in self.gains]
-        data |= {name: getattr(self, name) for name in ("remark", "target_remark", "processor_remark")}
+        remarks = ("remark", "target_remark", "processor_remark", "short_run_remark")
+        data |= {name: getattr(self, name) for name in remarks}
         return data
 
     @classmethod
@@ -269,7 +284,12 @@ class LatencyReport(LoadedReport):
         else:
             lines.append(f"noise: the file beside itself differs by up to {self.noise:.1%}")
         reports = (self,) if self.baseline is None else (self, self.baseline)
-        remarks = (*(report.target_remark for report in reports), self.processor_remark, self.remark)
+        remarks = (
+            *(report.target_remark for report in reports),
+            self.processor_remark,
+            self.short_run_remark,
+            self.remark,
+        )
         lines += [text for text in remarks if text]
         rows = [(entry.ms, entry.share, entry.layer, ", ".join(entry.kernels), _with(entry)) for entry in self.ranked()]
         rows += [(entry.ms, entry.share, entry.name, KINDS[entry.what], "") for entry in self.others]

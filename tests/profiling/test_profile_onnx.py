@@ -104,6 +104,19 @@ def made_up(int8, floats, speedup, high=None):
     return one(int8, baseline=one(floats), speedup=speedup, speedup_interval=(speedup, high or speedup))
 
 
+def test_runs_that_are_mostly_outside_the_kernels_are_said_to_tell_no_layers():
+    usual = made_up({"a": 1.0}, {"a": 2.0}, 2.0)
+    assert usual.short_run_remark == ""
+    tiny = dataclasses.replace(usual.baseline, path=pathlib.Path("tiny.onnx"))
+    tiny = dataclasses.replace(tiny, others=(OtherLatency("runtime", "", 0.02, 0.95),))
+
+    for report in (tiny, dataclasses.replace(usual, baseline=tiny)):
+        assert "95% of a run of tiny.onnx is spent outside the kernels" in report.short_run_remark
+        assert "such as 32 (batch)" in report.short_run_remark
+        assert report.short_run_remark in report.summary()
+        assert report.to_dict()["short_run_remark"] == report.short_run_remark
+
+
 def test_a_file_that_is_not_faster_is_said_to_be_so_with_the_layers_that_lose():
     slow = made_up({"a": 1.0, "b": 3.0, "c": 2.0}, {"a": 2.0, "b": 1.0, "c": 1.0}, 0.67)
     assert "not 2 % faster" in slow.remark

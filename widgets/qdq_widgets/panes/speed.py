@@ -98,7 +98,10 @@ def note_html(report: Any) -> str:
         f"{report.runs} runs."
     )
     return text_html(said, "qdq-heading") + "".join(
-        map(text_html, filter(None, (report.target_remark, report.processor_remark, report.remark)))
+        map(
+            text_html,
+            filter(None, (report.target_remark, report.processor_remark, report.short_run_remark, report.remark)),
+        )
     )
 
 
