@@ -9,7 +9,7 @@ from qdq_workbench._tables import text_table
 from qdq_workbench.cli.inputs import load_model, load_samples, positive, positive_number, read_arrays, share
 from qdq_workbench.cli.losses import ChosenLoss, choose_loss, named_loss
 from qdq_workbench.cli.outcome import Command, Outcome
-from qdq_workbench.cli.outputs import MODEL, check_output
+from qdq_workbench.cli.outputs import MODEL, check_apart, check_output
 from qdq_workbench.cli.remarks import scale_remarks
 from qdq_workbench.cli.training_data import check_samples
 from qdq_workbench.errors import DataError, QDQError
@@ -59,6 +59,7 @@ def _run(options: argparse.Namespace) -> Outcome:
     from qdq_workbench.conversion.engine.saving import check_hdf5
 
     check_output(options.output, MODEL)
+    check_apart(options.output, options.checkpoint)
     q_model = check_quantized(load_model(options.model))
     check_hdf5(q_model, options.output)
     x, y = load_samples(options.data, options.labels, part="train")

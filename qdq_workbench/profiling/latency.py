@@ -199,9 +199,10 @@ class LatencyReport(LoadedReport):
     @property
     def short_run_remark(self) -> str:
         """A remark if runs are too short to tell the times of layers, with a remedy; else empty."""
-        reports = (self,) if self.baseline is None else (self, self.baseline)
-        shares = {report.path: sum(one.share for one in report.others if one.what == "runtime") for report in reports}
-        path, share = max(shares.items(), key=lambda item: item[1])
+        outside = {
+            report.path: sum(one.share for one in report.others if one.what == "runtime") for report in self._reports
+        }
+        path, share = max(outside.items(), key=lambda item: item[1])
         if share < _MOSTLY_OUTSIDE:
             return ""
         return (
@@ -233,6 +234,16 @@ class LatencyReport(LoadedReport):
         baseline = "the baseline" if self.baseline is None else f"the baseline, {self.baseline.path}"
         return f"{slow}: deploy {baseline}.{which}"
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """All remarks that apply to the file and its baseline, as in `summary`; `remark` is the last one."""
+        targets = (report.target_remark for report in self._reports)
+        return tuple(filter(None, (*targets, self.processor_remark, self.short_run_remark, self.remark)))
+
+    @property
+    def _reports(self) -> tuple[LatencyReport, ...]:
+        return (self,) if self.baseline is None else (self, self.baseline)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the report as a JSON-compatible dictionary."""
         data = {"format": _FORMAT, "version": 1}
@@ -243,8 +254,8 @@ class LatencyReport(LoadedReport):
         data["percentiles"] = {str(key): value for key, value in self.percentiles.items()}
         data["baseline"] = None if self.baseline is None else self.baseline.to_dict()
         data["gains"] = [{**dataclasses.asdict(gain), "gain_ms": gain.gain_ms} for gain in self.gains]
-        remarks = ("remark", "target_remark", "processor_remark", "short_run_remark")
-        data |= {name: getattr(self, name) for name in remarks}
+        names = ("remark", "target_remark", "processor_remark", "short_run_remark")
+        data |= {name: getattr(self, name) for name in names}
         return data
 
     @classmethod
@@ -283,14 +294,7 @@ class LatencyReport(LoadedReport):
             )
         else:
             lines.append(f"noise: the file beside itself differs by up to {self.noise:.1%}")
-        reports = (self,) if self.baseline is None else (self, self.baseline)
-        remarks = (
-            *(report.target_remark for report in reports),
-            self.processor_remark,
-            self.short_run_remark,
-            self.remark,
-        )
-        lines += [text for text in remarks if text]
+        lines += self.remarks
         rows = [(entry.ms, entry.share, entry.layer, ", ".join(entry.kernels), _with(entry)) for entry in self.ranked()]
         rows += [(entry.ms, entry.share, entry.name, KINDS[entry.what], "") for entry in self.others]
         width = max((len(row[2]) for row in rows), default=0)

@@ -202,6 +202,17 @@ def test_bad_usage_exits_with_2_and_writes_nothing(cli, workplace, calibrated, a
     assert not (workplace / "never.keras").exists()
 
 
+@pytest.mark.parametrize("command", ["finetune", "learn-rounding"])
+def test_a_checkpoint_of_the_name_of_the_output_is_refused(cli, workplace, calibrated, command):
+    code, _, errors = cli(
+        command, calibrated, "--data", "split.npz", "-o", "same.keras", "--checkpoint", "./same.keras"
+    )  # fmt: skip
+
+    assert code == 2
+    assert "Two outputs have the same name" in errors
+    assert not (workplace / "same.keras").exists()
+
+
 @pytest.mark.parametrize("value", ["nan", "0", "-1", "inf", "fast"])
 def test_a_learning_rate_is_a_positive_number(cli, value, capsys):
     with pytest.raises(SystemExit) as stop:

@@ -13,6 +13,7 @@ export class Graph {
   readonly successors: number[][];
   readonly predecessors: number[][];
   private readonly numbers: Map<string, number>;
+  private unreal!: Set<string>; // `node,index`
 
   constructor(readonly payload: GraphPayload) {
     this.size = payload.names.length;
@@ -20,6 +21,7 @@ export class Graph {
     this.readers = Array.from({ length: this.tensorCount }, () => []);
     this.successors = Array.from({ length: this.size }, () => []);
     this.predecessors = Array.from({ length: this.size }, () => []);
+    this.refuse(payload);
     this.numbers = new Map(payload.names.map((name, node) => [name, node]));
     payload.inputs.forEach((tensors, node) => {
       tensors.forEach((tensor, index) => {
@@ -30,6 +32,12 @@ export class Graph {
         this.predecessors[node].push(source);
       }
     });
+  }
+
+  /** Take the refusals of another payload of the same nodes: another target refuses other sites. */
+  refuse(payload: GraphPayload): void {
+    Object.assign(this.payload, payload);
+    this.unreal = new Set(payload.unreal.map(String));
   }
 
   producer(tensor: number): number {
@@ -68,10 +76,8 @@ export class Graph {
 
   /** Return why a site, or one input, cannot be quantized; empty if it can. */
   refusal(node: number, site: Site, index: number | null = null): string {
-    const { refused, refusals, unreal } = this.payload;
-    if (site === "input" && unreal.some(([of, input]) => of === node && input === index))
-      return "it holds no real numbers";
-    return refusals[refused[site][node]] ?? "";
+    if (site === "input" && this.unreal.has(`${node},${index}`)) return "it holds no real numbers";
+    return this.payload.refusals[this.payload.refused[site][node]] ?? "";
   }
 
   /** Return the indices of the inputs that can be quantized. */

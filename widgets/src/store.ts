@@ -39,9 +39,8 @@ export class Store {
     for (const event of ["change:colors", "change:editable"])
       model.on(event, () => this.notify({ nodes: null, tensors: false }));
     model.on("change:plan_state", () => this.reset());
-    // Another target refuses other sites; the nodes stay.
     model.on("change:graph", () => {
-      Object.assign(this.graph.payload, model.get("graph"));
+      this.graph.refuse(model.get("graph"));
       this.notify({ nodes: null, tensors: false });
     });
   }

@@ -81,6 +81,8 @@ def quantize_model(
         >>> [layer.name for layer in quantize_model(model).layers]
         ['image', 'qdq_image', 'quant_conv']
     """
+    if plan is not None:
+        check_is_plan(plan)
     bound = _bound_as_planned(model, plan)
     check_is_float(bound)
     if plan is None:
@@ -99,7 +101,6 @@ def quantize_model(
             "framework_info. "
             "Received: both"
         )
-    check_is_plan(plan)
     if plan.graph.nodes != bound.graph.nodes:
         raise SpecError(
             "The plan is of another model: its layers differ from this model's. Make a plan of this model with "
@@ -122,7 +123,7 @@ def quantize_named(model: keras.Model, spec: QuantizationSpec, *, target: str | 
 def _bound_as_planned(model: keras.Model, plan: PlacementPlan | None) -> BoundGraph:
     """Return a model's graph; composite layers stay one node each if the plan was made so, as by older versions."""
     bound = bind_graph(model)
-    if isinstance(plan, PlacementPlan) and plan.graph.nodes != bound.graph.nodes and bound.graph.blocks:
+    if plan is not None and plan.graph.nodes != bound.graph.nodes and bound.graph.blocks:
         whole = bind_graph(model, enter_layers=False)
         return whole if plan.graph.nodes == whole.graph.nodes else bound
     return bound

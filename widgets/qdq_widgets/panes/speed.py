@@ -97,12 +97,7 @@ def note_html(report: Any) -> str:
         f"differs by up to {report.noise:.1%}. {report.engine} {report.runtime}, {threads}, batch {report.batch}, "
         f"{report.runs} runs."
     )
-    return text_html(said, "qdq-heading") + "".join(
-        map(
-            text_html,
-            filter(None, (report.target_remark, report.processor_remark, report.short_run_remark, report.remark)),
-        )
-    )
+    return text_html(said, "qdq-heading") + "".join(map(text_html, report.remarks))
 
 
 def losses_of(plan: Any, report: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
