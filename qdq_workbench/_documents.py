@@ -178,6 +178,7 @@ def _depth(text: str) -> int:
 def _document_of_json(text: str) -> Any:
     try:
         return parse_json(text)
+    # It is a ValueError too, but the text may be valid JSON.
     except DeeplyNestedError:
         raise
     except ValueError as error:

@@ -27,9 +27,11 @@ Built = TypeVar("Built")
 #: A function that writes a file, or the files of a folder, at the given path.
 Writing = Callable[[pathlib.Path], object]
 
+# Bytes: NAME_MAX and PATH_MAX of Linux.
 _LONGEST_NAME, _LONGEST_PATH = 255, 4096
 _LEFTOVER = re.compile(r"\.qdq-([0-9a-f]{8})-(\d+)-.+")
 _KEPT_BYTES = 150  # of the end of a name, in the name of its temporary file
+# Seconds. Whether a process of another computer lives cannot be asked, but none writes for a day.
 _OLD = 24 * 3600.0
 
 
@@ -74,11 +76,13 @@ def write_together(files: Sequence[tuple[str | pathlib.Path, Writing]]) -> list[
         for target, (given, write) in zip(targets, files, strict=True):
             path = given
             _remove_leftovers(target.parent)
+            # Beside the target, because renaming is atomic within one file system only.
             handle, name = tempfile.mkstemp(*_temporary_name(target), dir=target.parent)
             os.close(handle)
             temporaries.append(pathlib.Path(name))
             write(temporaries[-1])
             _put_on_disk(temporaries[-1])
+            # mkstemp lets only the owner read; a new file gets the usual mode, an existing one keeps its own.
             temporaries[-1].chmod(stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o666 & ~_umask())
         for temporary, target in zip(temporaries, targets, strict=True):
             path = target
@@ -119,6 +123,7 @@ def write_folder(path: str | pathlib.Path, write: Writing) -> pathlib.Path:
         temporary.chmod(0o777 & ~_umask())
         for file in (inner for inner in temporary.rglob("*") if inner.is_file()):
             _put_on_disk(file)
+        # Two processes that move files into an existing folder at the same time would mix them.
         with lock_folder(target.parent):
             _put_folder_in_place(temporary, target)
         _put_names_on_disk(target.parent)
@@ -202,6 +207,7 @@ def _put_names_on_disk(folder: pathlib.Path) -> None:
 
 def _temporary_name(target: pathlib.Path) -> tuple[str, str]:
     """Return the end of a temporary file's name, with the suffix of the target, and its beginning."""
+    # The cut may fall inside a character, of which the rest is dropped.
     kept = target.name.encode()[-_KEPT_BYTES:].decode(errors="ignore")
     return f".{kept}", f".qdq-{_computer()}-{os.getpid()}-"
 
@@ -356,6 +362,7 @@ def as_path(path: Any, error: type[FileAccessError]) -> pathlib.Path:
 
 
 def _umask() -> int:
+    # Python returns the umask only when it sets one.
     current = os.umask(0)
     os.umask(current)
     return current

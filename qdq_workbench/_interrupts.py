@@ -82,6 +82,7 @@ class interrupts_held(contextlib.ContextDecorator):  # noqa: N801 - used like a 
         usual = signal.getsignal(signal.SIGINT)
         if usual is _note or not callable(usual) or threading.current_thread() is not threading.main_thread():
             return
+        # Before `_note` is installed, which uses both.
         _WAITING.since, _WAITING.usual = None, usual  # a Ctrl-C at the end of the last hold may still be noted
         signal.signal(signal.SIGINT, _note)
         self._holds = True

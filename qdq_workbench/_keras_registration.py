@@ -31,6 +31,7 @@ def register_with_keras() -> None:
     if _is_loaded("keras"):
         _register()
     elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        # First, because Python asks no finder behind the one that finds a module.
         sys.meta_path.insert(0, _Finder())
 
 
@@ -60,6 +61,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         ours = fullname.startswith(f"{_PACKAGE}.")
         if not (ours or fullname == "keras") or getattr(self._thread, "asks", False):
             return None
+        # `find_spec` asks all finders, this one included, which then has to pass.
         self._thread.asks = True
         try:
             spec = importlib.util.find_spec(fullname)

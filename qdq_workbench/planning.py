@@ -145,6 +145,7 @@ def replace_cases(
         return plan  # without a spec and cases there is nothing to decide
 
     def resolve(node: Node, config: Any, source: str) -> Settings:
+        # Only a QuantizeConfig needs the Keras layers, so the model is not read for anything else.
         is_plain = isinstance(config, LayerQuantizeConfig)
         return (settings_of if is_plain else _resolver(bind_graph(model)))(node, config, source)
 
@@ -203,6 +204,7 @@ def _run_case(case: Any, model: Any, graph: ModelGraph, spec: QuantizationSpec, 
             f"Received: {case!r}"
         )
     case = case.for_target(target) if hasattr(case, "for_target") else case
+    # A subclass that overrides `case` wants the Keras model.
     if isinstance(case, GraphCase) and type(case).case is GraphCase.case:
         found: Any = case.case_for_graph(graph, spec)
     elif isinstance(model, ModelGraph):
@@ -211,6 +213,7 @@ def _run_case(case: Any, model: Any, graph: ModelGraph, spec: QuantizationSpec, 
             "Pass the model instead of its graph. Received: a ModelGraph"
         )
     else:
+        # A copy, because a user's case may add its entries to the spec that it receives.
         found = case.case(model, spec.copy())
     if found is None:
         return QuantizationSpec()

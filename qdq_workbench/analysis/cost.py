@@ -15,6 +15,7 @@ from qdq_workbench.graph.model_graph import ModelGraph, Node, Weight
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.runtimes.rule_sets import integer_calls
 
+# All other types, such as float32 and int32, have 4 bytes.
 _BYTES = {"float64": 8, "int64": 8, "uint64": 8, "float16": 2, "bfloat16": 2, "int16": 2, "uint16": 2}
 _ONE_BYTE = ("bool", "int8", "uint8")
 
@@ -67,6 +68,7 @@ def layer_costs(plan_or_graph: PlacementPlan | ModelGraph) -> dict[str, LayerCos
     for layer in graph.layers:
         calls = graph.calls(layer)
         macs = {call.name: count_macs(graph, call) for call in calls}
+        # All calls of a layer share its weights.
         weights = calls[0].weights
         costs[layer] = LayerCost(
             layer=layer,
@@ -85,6 +87,7 @@ def _outputs(calls: list[Node]) -> list[str]:
 
 def _weight_bytes(weight: Weight, bits: int | None) -> int:
     elements = math.prod(weight.shape)
+    # Narrow integers are packed into bytes; the last byte may be filled in part.
     return elements * _width(weight.dtype) if bits is None else -(-elements * bits // 8)
 
 
@@ -99,4 +102,5 @@ def _width(dtype: str) -> int:
 
 
 def _size(shape: tuple[int | None, ...]) -> int:
+    # An open size counts as 1.
     return math.prod(size if size is not None else 1 for size in shape)

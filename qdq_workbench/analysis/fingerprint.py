@@ -34,10 +34,12 @@ def fingerprint(
     digest = hashlib.sha256(samples.digest().encode())
     placements = [dataclasses.asdict(placement) for placement in plan.placements]
     digest.update(json.dumps([placements, plan.target, settings], sort_keys=True, default=str).encode())
+    # A quantized model counts as its float layers: its wrappers and pairs follow from the plan, hashed above.
     quantized = isinstance(model, QuantizedModel) and model.has_plan
     digest.update(_computation(float_view(model) if quantized else bind_graph(model)).encode())
     digest.update(identity_of(function).encode())
     for variable in model.variables:
+        # Not the switches of quantizers, which a sweep sets itself, nor states of random generators, which change.
         if "bool" not in str(variable.dtype) and "seed" not in variable.name:
             digest.update(np.ascontiguousarray(keras.ops.convert_to_numpy(variable)).tobytes())
     return digest.hexdigest()

@@ -27,6 +27,7 @@ import numpy as np
 
 import qdq_workbench
 
+# The library's own folder too: an editable installation is outside of site-packages.
 _INSTALLED = tuple(
     os.path.realpath(folder) + os.sep
     for folder in (*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")), *qdq_workbench.__path__)
@@ -64,6 +65,7 @@ class _Walk:
         self._seen: dict[int, tuple[int, Any]] = {}  # by id; the object is kept so that its id is not reused
 
     def described(self, value: Any) -> Any:
+        # Before the plain values: a member of an IntEnum is an int as well.
         if isinstance(value, enum.Enum):
             return ["enum", type(value).__qualname__, value.name]
         if isinstance(value, _PLAIN):
@@ -125,6 +127,7 @@ class _Walk:
 
     def _function(self, function: types.FunctionType) -> Any:
         code = function.__code__
+        # Functions that a factory of an installed package returns have one name and differ in closure and defaults.
         rest = [self._referred(code, _closure(function)), *map(self.described, _defaults(function))]
         if _is_installed(code.co_filename):
             return ["function", function.__module__, function.__qualname__, *rest]
@@ -207,11 +210,13 @@ def _code(code: types.CodeType) -> Any:
     constants = [_code(item) if isinstance(item, types.CodeType) else _constant(item) for item in code.co_consts]
     if constants and isinstance(code.co_consts[0], str):
         constants[0] = ""  # usually the docstring
+    # Bytecode refers to constants and names by position, so that it says little without them.
     names = [list(code.co_names), list(code.co_varnames), list(code.co_freevars), list(code.co_cellvars)]
     return ["code", code.co_code.hex(), constants, names, code.co_argcount, code.co_kwonlyargcount, code.co_flags]
 
 
 def _constant(value: Any) -> Any:
+    # The order of a set differs between processes.
     if isinstance(value, frozenset):
         return ["frozenset", *sorted(map(repr, value))]
     return [_constant(item) for item in value] if isinstance(value, tuple) else [type(value).__name__, repr(value)]
@@ -283,6 +288,7 @@ def _is_content(key: str, value: Any) -> bool:
 
 def _is_users(cls: type) -> bool:
     """Return whether a class is neither of Python's own nor of an installed package."""
+    # Without a file are built-in modules, and the `__main__` of a notebook, whose classes are the user's.
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     return not _is_installed(file) if file else cls.__module__.partition(".")[0] not in sys.stdlib_module_names
 

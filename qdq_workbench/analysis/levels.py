@@ -95,6 +95,7 @@ def _raised(decision: Decision, level: Level) -> Decision:
     replaced = (*decision.replaced, decision.author)
     if level == FLOAT:
         reason = "kept in float for the sake of accuracy"
+        # Overrides stay: they are about an output tensor and all its readers, not about this layer.
         return Decision((), False, False, "search", reason, replaced, overrides=decision.overrides)  # noqa: FBT003
     if isinstance(level, str):
         return _with_pairs(decision, level, replaced)
@@ -119,6 +120,7 @@ def _with_pairs(decision: Decision, level: str, replaced: tuple[str, ...]) -> De
     inputs = decision.input_indices
     if found["inputs"] is not None:
         inputs = tuple(map(int, found["inputs"].split(", ")))
+    # The group `inputs` is None for "no inputs" and for a level that does not mention inputs alike.
     elif level.startswith("no inputs"):
         inputs = ()
     return dataclasses.replace(

@@ -27,6 +27,7 @@ from qdq_workbench.errors import DataError, nearest_names
 Array = npt.NDArray[Any]
 OutputFunction = Callable[[Array, Array, Any], float]
 
+# Keeps the logarithms of the divergence finite where a probability is 0.
 _SMALLEST_PROBABILITY = 1e-12
 
 
@@ -89,6 +90,7 @@ class Metric:
             )
         of_each = zip(reference, outputs, targets, strict=True)
         values = [number(self.function(*each), f"The metric {self.name!r}") for each in of_each]
+        # With a NaN among the values, Python's min and max depend on their order.
         if np.isnan(values).any():
             return float("nan")
         return min(values) if self.higher_is_better else max(values)
@@ -111,6 +113,7 @@ def sqnr(reference: Array, outputs: Array, labels: Any = None) -> float:  # noqa
     wide = reference.astype(np.float64)
     noise = float(np.sum((wide - outputs) ** 2))
     signal = float(np.sum(wide**2))
+    # First, so that two outputs of zeros count as equal, not as a signal of 0.
     if noise == 0.0:
         return float("inf")
     return float("-inf") if signal == 0.0 else 10.0 * float(np.log10(signal / noise))
@@ -166,6 +169,7 @@ def cosine(reference: Array, outputs: Array, labels: Any = None) -> float:  # no
     r, q = (values.reshape(len(values), -1).astype(np.float64) for values in (reference, outputs))
     lengths = np.linalg.norm(r, axis=1) * np.linalg.norm(q, axis=1)
     both_zero = np.logical_and(~r.any(axis=1), ~q.any(axis=1))
+    # A zero vector has length 0 and product 0: its cosine becomes 0 without a division by zero.
     cosines = np.sum(r * q, axis=1) / np.where(lengths == 0.0, 1.0, lengths)
     return float(np.mean(np.where(both_zero, 1.0, cosines)))
 
@@ -189,6 +193,7 @@ def accuracy(reference: Array, outputs: Array, labels: Any = None) -> float:
     """
     wanted = np.asarray(labels)
     if outputs.ndim < 2 or outputs.shape[-1] == 1:
+        # Judged by the float outputs, so that all placements have the same threshold.
         is_probability = bool((reference >= 0).all() and (reference <= 1).all())
         predicted = outputs.reshape(len(outputs), -1) > (0.5 if is_probability else 0.0)
         wanted = wanted.reshape(len(wanted), -1) if wanted.ndim else wanted
@@ -196,6 +201,7 @@ def accuracy(reference: Array, outputs: Array, labels: Any = None) -> float:
         predicted = np.argmax(outputs, axis=-1)
         if wanted.shape == outputs.shape:
             wanted = np.argmax(wanted, axis=-1)
+        # A column of class numbers, as `keras.datasets.cifar10` has.
         elif wanted.shape == (*predicted.shape, 1):
             wanted = wanted[..., 0]
     if wanted.shape != predicted.shape:
@@ -261,6 +267,7 @@ def get_metric(metric: Any) -> Metric:
             "labels; a function of a model is the argument evaluate of search. "
             f"Received: metric={metric!r}, which takes another number of arguments"
         )
+    # An optional third argument need not be the labels; it may be a factor.
     with_labels = _positional_count(metric) >= 3
     function: OutputFunction = metric if with_labels else lambda reference, outputs, _labels: metric(reference, outputs)
     return Metric(
@@ -288,6 +295,7 @@ def number(value: Any, source: str) -> float:
         0.5
     """
     try:
+        # float() would also take the text "0.5".
         if not isinstance(value, (str, bytes)):
             return float(value)
     except (TypeError, ValueError):
@@ -334,6 +342,7 @@ def _are_probabilities(values: Array) -> bool:
 def _probabilities(values: Array, given: bool) -> Array:
     wide = values.astype(np.float64)
     if not given:
+        # The softmax does not depend on the subtracted maximum; without it, large logits overflow.
         wide = np.exp(wide - wide.max(axis=-1, keepdims=True))
         wide /= wide.sum(axis=-1, keepdims=True)
     return np.maximum(wide, _SMALLEST_PROBABILITY)

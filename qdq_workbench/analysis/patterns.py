@@ -37,6 +37,7 @@ def _place(plan: PlacementPlan, call: Node) -> list[Any]:
     decided: list[Any] = []
     if decision is not None:
         sites = [list(decision.input_indices), decision.quantize_weight, decision.quantize_output]
+        # Without the keys of the overrides: names of tensors differ between equal layers.
         decided = [sites, decision.settings, list(decision.overrides.values())]
     return [
         list(call.classes),

@@ -42,6 +42,7 @@ def pairs_of(plan: PlacementPlan) -> frozenset[Any]:
         for index in range(len(node.inputs)):
             placement = plan.input_placement(node.name, index)
             if placement is not None:
+                # With the owner of the range: in another scale group the same pair has another scale.
                 found.add((node.name, index, placement.pair_key, owners.get(plan.pair_of(placement).name)))
     for tensor in plan.graph.outputs:
         placement = plan.output_placement(tensor)
@@ -78,5 +79,6 @@ def _levels(plan: PlacementPlan, layer: str, own: tuple[int, ...], *, output: bo
     levels: list[Level] = []
     for inputs, with_output in itertools.product(((), *some, everything), (False, True)):
         if (inputs, with_output) != (own, output):
+            # A layer without pairs has the level that the ladders call float, so that the placement is measured once.
             levels.append(pairs_level(inputs, output=with_output) if inputs or with_output else FLOAT)
     return levels

@@ -81,6 +81,7 @@ def in_workers(
         WorkerError: If a worker process ends before its work does.
         UnsupportedModelError: If a worker cannot load the model.
     """
+    # A generator: callers write a checkpoint after every result and may stop before the last one.
     pool = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered")
     try:
         results = pool(joblib.delayed(_run)(job, work, position, item) for position, item in enumerate(items))
@@ -92,6 +93,7 @@ def in_workers(
                 warnings.simplefilter("ignore", UserWarning)  # joblib warns if a caller stops before the last result
                 results.close()
     except Exception as error:
+        # dask is an optional package, so its class is known by name only.
         if not isinstance(error, BrokenExecutor) and type(error).__name__ != "KilledWorker":  # the latter: dask's
             raise
         raise WorkerError(
@@ -108,6 +110,7 @@ def _run(job: Job[State], work: Callable[[State, Item], Result], position: int, 
     if getattr(_READY, "key", None) != job.key:
         _READY.key, _READY.state = None, None  # frees the last state before the next one is built
         _READY.state = job.prepare(_load(job), job)
+        # Last: a state whose `prepare` failed is not ready.
         _READY.key = job.key
     return position, work(_READY.state, item)
 

@@ -41,6 +41,7 @@ class Samples:
         """Return a hash of all values."""
         digest = hashlib.sha256()
         for array in (*(array for batch in self.batches for array in batch), *(self.labels or ())):
+            # The bytes alone are equal for some arrays of different shape or type.
             digest.update(f"{array.dtype}{array.shape}".encode())
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
@@ -130,6 +131,7 @@ def _hashes(batch: list[Any]) -> Iterator[bytes]:
 def split_samples(samples: Samples) -> tuple[Samples, Samples]:
     """Return two random halves of the samples, drawn with a fixed seed, since data are often sorted or periodic."""
     parts: list[list[list[Array]]] = [[], []]
+    # Parities of a permutation, unlike independent draws, make halves that differ by one sample at most.
     first = np.random.default_rng(0).permutation(samples.count) % 2 == 0
     position = 0
     for batch in samples.batches:
@@ -171,12 +173,14 @@ def _collecting(model: keras.Model, data: Any, labels: list[list[Array]]) -> Any
         data = (data[index] for index in range(len(data)))
     is_arrays = hasattr(data, "shape") or isinstance(data, (Mapping, str, bytes))
     several = isinstance(data, (list, tuple)) and len(model.inputs) > 1 and len(data) == len(model.inputs)
+    # Arrays hold no labels here: `_split` has taken labelled ones apart. `input_batches` refuses what is no data.
     if is_arrays or several or not isinstance(data, Iterable):
         return data
 
     def batches() -> Iterator[Any]:
         for batch in data:
             labelled = has_labels(model, batch) and _are_inputs(model, batch[0])
+            # An empty entry marks a batch without labels, so that data with some labels are refused.
             labels.append([np.asarray(leaf) for leaf in keras.tree.flatten(batch[1])] if labelled else [])
             yield batch
 

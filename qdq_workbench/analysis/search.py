@@ -173,6 +173,8 @@ def search(
     judge = judge_by(evaluate) if evaluate is not None else judge_of(samples, measure)
     held_judge = None if held_out is None else judge_of(held_out, measure)
     name = measure.name if evaluate is None else getattr(evaluate, "__qualname__", "evaluate")
+    # Goal, cases and moves are no part of the mark: measurements belong to placements, so that searches under other
+    # budgets may share a checkpoint.
     settings: dict[str, Any] = {"metric": name, "bits": sorted(bits), "ranges": calibrated_on, "threads": threads}
     settings["held_out"] = "" if held_out is None else held_out.digest()
     mark = fingerprint(model, q_model.plan, samples, settings, measure if evaluate is None else evaluate)
@@ -188,11 +190,13 @@ def search(
         with shown_progress(progress, f"Search on {model.name}", verbose=verbose) as show:
             ahead = None if evaluate is not None else ParallelMeasurer(q_model, samples, measure, n_jobs)
             measured = Measured(q_model, judge, goal, known, show, stopwatch, ahead)
+            # Switches give outputs, and `evaluate` takes a model.
             switches = None if evaluate is not None else _switches(q_model, samples, measure)
             by_start = {start.name: Trials(measured, start, switches) for start in starts}
             context = SearchContext(measured, by_start, rank, Decisions(tuple(bits), pairs, share == "patterns"), stop)
             show(0, measured.expected, "float model")
             float_accuracy = check_float_accuracy(goal, measured.of_float(), name)
+            # `max_loss` and the objective "accuracy" count from the float model, whose metric is known only here.
             measured.goal = goal = dataclasses.replace(goal, ceiling=float_accuracy)
             complete, exact = run(context)
             show(len(measured.steps), len(measured.steps), f"{goal.best(measured.steps).accuracy:.4f}")
@@ -291,6 +295,7 @@ def _switches(q_model: QuantizedModel, samples: Samples, metric: Metric) -> Call
 
 
 def _check_bits(bits: Any) -> None:
+    # `type(n) is int`, because True is an instance of int.
     whole = isinstance(bits, (list, tuple, range)) and all(type(n) is int and 2 <= n <= 16 for n in bits)
     if not whole:
         raise DataError(f"bits must be a list of integers from 2 to 16, such as [4, 8]. Received: bits={bits!r}")

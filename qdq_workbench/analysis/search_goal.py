@@ -58,6 +58,7 @@ class Goal:
             float_accuracy: That of the float model on the same samples; None for those of the search.
         """
         floor = self.floor_beside(self.ceiling if float_accuracy is None else float_accuracy)
+        # NaN is refused by name: without a floor there is no comparison that it would fail.
         return not math.isnan(accuracy) and (floor is None or accuracy >= floor)
 
     def is_small(self, weight_bytes: int) -> bool:
@@ -73,6 +74,7 @@ class Goal:
         # The number of changed layers breaks ties.
         cost = (float(step.weight_bytes), float(step.float_macs), -step.accuracy, float(len(step.levels)))
         if self.objective == "accuracy":
+            # More accuracy than the float model has is chance of the samples.
             return (-min(step.accuracy, self.ceiling), *cost[:2], cost[3])
         if self.objective == "macs":
             return (cost[1], cost[0], *cost[2:])
@@ -103,6 +105,7 @@ class Goal:
         if self.max_ms is not None and step.ms is not None:
             beyond += max(0.0, step.ms / self.max_ms - 1.0)
         floor = self.floor_beside(self.ceiling)
+        # A NaN in the key would leave the order to chance, since it compares as False with everything.
         if math.isnan(step.accuracy):
             return (float(untimed), math.inf, math.inf, *map(float, step.cost))
         if floor is not None:
@@ -135,6 +138,7 @@ def check_goal(goal: Goal, metric: Metric, evaluate: Any) -> None:
                 f"An accuracy is a share from 0 to 1; for 90 % give 0.9. Received: accuracy_floor={goal.floor!r}"
             )
     _check_limits(goal)
+    # The SQNR of the float model is infinite, so a `max_loss` is refused before any work.
     if evaluate is None and metric.name == "sqnr":
         check_float_accuracy(goal, math.inf, metric.name)
     if not goal.has_floor and goal.max_bytes is None and goal.max_ms is None and goal.objective == "bytes":

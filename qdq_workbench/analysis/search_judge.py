@@ -20,6 +20,7 @@ def judge_of(samples: Samples, metric: Metric) -> Judge:
     reference: list[Any] = []
 
     def judge(model: keras.Model, float_model: keras.Model | None) -> float:
+        # At the first call: a resumed search with nothing left to measure runs no model.
         if not reference:
             reference.extend(model_outputs(float_model, samples))
         outputs = reference if model is float_model else model_outputs(model, samples)

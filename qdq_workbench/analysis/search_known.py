@@ -84,6 +84,7 @@ class Known:
 
 def key_of(levels: Mapping[str, Level], start: str = "") -> str:
     """Return the key of a placement in the checkpoint; `start` is empty for the given plan."""
+    # A layer at its planned level (None) has the key of a layer that is not named; neither order counts.
     named = json.dumps(dict(sorted((layer, level) for layer, level in levels.items() if level is not None)))
     return f"{start} {named}" if start else named
 

@@ -52,8 +52,10 @@ class Moves:
         self._stop = stop
         quantized = {placement.layer for placement in plan.placements}
         self._entries = {entry.layer: entry for entry in ranking.ranked() if entry.layer in quantized}
+        # Only the SQNR of a layer alone is the power of its noise; other values give no more than an order.
         self._in_decibels = ranking.metric == "sqnr" and ranking.mode == "one_on"
         groups = _groups(plan, list(self._entries), decisions)
+        # The trials extend the level of a first layer to its group.
         trials.groups = groups
         self._first = {member: first for first, members in groups.items() for member in members}
         self.ladders = {layer: ladder_of(plan, layer, decisions.bits) for layer in self._entries if layer in groups}
@@ -66,6 +68,7 @@ class Moves:
         ]
         raises = [pair for pairs in by_step for pair in pairs]
         self.order = [*raises, *((layer, ladder[-1]) for layer, ladder in self.ladders.items())]
+        # `climb` doubles the number of raises, then bisects: about log2 of all raises each.
         trials.expect(2 * len(self.order).bit_length())
 
     @property
@@ -102,6 +105,7 @@ class Moves:
         found: dict[tuple[str, Level], float] = {}
         plan = self.trials.base
         for place, (layer, entry) in enumerate(self._entries.items()):
+            # The noise relative to the signal, 10^(-SQNR / 10); without one, a guess that falls with the rank.
             own = 10.0 ** (-entry.value / 10.0) if self._in_decibels else 0.7**place
             bits = [p.quantizer.num_bits for p in plan.placements if p.layer == layer]
             first = self._first[layer]

@@ -11,6 +11,7 @@ from qdq_workbench.analysis.search_known import key_of
 from qdq_workbench.analysis.search_result import SearchStep
 from qdq_workbench.analysis.search_trials import Measured, Trials
 
+# A refusal may be chance of few samples, so that many placements are asked for by cost before accuracy decides.
 _REFUSED_BY_COST = 16
 _REFUSED_AT_MOST = 24
 

@@ -76,6 +76,7 @@ def with_front(steps: list[SearchStep]) -> list[SearchStep]:
     """Return the steps with the Pareto front marked."""
 
     def costs(step: SearchStep) -> tuple[float, ...]:
+        # An untimed placement never beats a timed one.
         ms = float("inf") if step.ms is None else step.ms
         return (-step.accuracy, float(step.weight_bytes), float(step.float_macs), ms)
 

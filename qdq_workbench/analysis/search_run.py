@@ -90,6 +90,7 @@ def _needs_nothing(context: SearchContext) -> bool:
     """Return whether the cheapest start is the optimum already: more bits and float only add size and operations."""
     goal = context.measured.goal
     cheapest = min((trials.of({}) for trials in context.by_start.values()), key=goal.key)
+    # Moved pairs may bring operations onto integers, unlike raises; weights keep their bytes.
     if goal.objective == "macs" and context.decisions.pairs and cheapest.float_macs:
         return False
     return cheapest.meets and goal.objective in ("bytes", "macs")
@@ -100,6 +101,7 @@ def _all_moves(context: SearchContext) -> list[Moves] | None:
     found: list[Moves] = []
     for trials in context.by_start.values():
         found.append(context.moves(trials))
+        # After every start, since the moves of the next one may need a sweep.
         if sum(moves.count for moves in found) > MOST_EXACT:
             return None
     return found
@@ -153,6 +155,7 @@ class Ranker:
         ranking, how = self._ranking, self._how
         beside = None
         if self._checkpoint is not None:
+            # The digest alone: the name of a case may contain characters that no file name can have.
             beside = pathlib.Path(self._checkpoint).with_suffix(f".sensitivity.{start.key.split()[-1]}.json")
         try:
             get_metric(ranking.metric)
@@ -162,6 +165,7 @@ class Ranker:
         report = sensitivity(replan(self._q_model, start.plan), self._samples, layers=layers, checkpoint=beside, **how)
         entries = report.entries
         if "metric" not in how:
+            # Values of two metrics cannot be compared, so the new layers count as the least sensitive ones.
             least = ranking.ranked()[-1].value
             entries = tuple(dataclasses.replace(entry, value=least) for entry in entries)
         return dataclasses.replace(ranking, entries=(*ranking.entries, *entries))

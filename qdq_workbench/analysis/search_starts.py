@@ -60,8 +60,10 @@ def starts_of(plan: PlacementPlan, model: Any, cases: Any, spec: QuantizationSpe
     Raises:
         SpecError: If something is no case.
     """
+    # The given plan has no key of its own: the mark of the checkpoint contains it.
     starts, seen = [Start("", plan)], {pairs_of(plan)}
     wanted = _wanted(cases)
+    # Without cases, the given plan is that of the defaults already.
     if wanted and any(_is_of_case(decision) for decision in plan.decisions.values()):
         wanted = [(DEFAULTS, []), *wanted]
     for name, some in wanted:

@@ -12,6 +12,7 @@ from qdq_workbench.export.onnx_export import export_onnx
 from qdq_workbench.profiling.latency import LatencyReport
 from qdq_workbench.profiling.profile_onnx import profile_onnx
 
+# The first time chooses a placement and is biased by that; the second, longer one replaces it.
 _ROUNDS = 8
 _MORE_ROUNDS = 32
 _REFERENCE = "reference"
@@ -50,6 +51,7 @@ class Stopwatch:
 
     def profile(self, model: QuantizedModel, rounds: int = _ROUNDS) -> LatencyReport:
         """Return the times of a model's file beside the reference."""
+        # At the first use: a resumed search may know all times.
         if not self._reference.exists():
             export_onnx(self._q_model, self._reference)
         path = self._folder / "trial.onnx"

@@ -15,7 +15,9 @@ from qdq_workbench.analysis.search_trials import Measured, Trials
 
 #: The largest number of placements that is searched exhaustively: twelve layers that are quantized or in float.
 MOST_EXACT = 2**12
+# Halvings of a range of 60 dB of noise: to a quarter of a dB.
 _SOLVED = 8
+# Limits of what is measured by trial; the most promising changes come first.
 _NEIGHBOURS = 12
 _PAIRS_TRIED = 24
 _FASTER = 0.99
@@ -31,6 +33,7 @@ def climb(moves: Moves) -> bool:
     count = _needed(moves)
     if count is None:
         return not moves.stopped()
+    # In a dictionary, a later raise of a layer replaces its earlier one.
     return lower(moves, dict(moves.order[:count])) if count else True
 
 
@@ -43,6 +46,7 @@ def _needed(moves: Moves) -> int | None:
         moves.prefetch(dict(moves.order[:each]) for each in counts)
         return moves.trials.of(dict(moves.order[: counts[0]])).meets
 
+    # Bisection relies on further raises only helping. Where one does harm, more layers than necessary are raised.
     while not meets(count, *_doubled(count, most)):
         if count >= most or moves.stopped():
             return None
@@ -72,12 +76,14 @@ def lower(moves: Moves, levels: Levels) -> bool:
         Whether it completed, without a stop.
     """
     trials = moves.trials
+    # A step names all members of a group; only its first one has a ladder.
     levels = {layer: level for layer, level in levels.items() if layer in moves.ladders and level is not None}
     trials.expect(len(levels))
 
     def saved(layer: str) -> tuple[int, int]:
         return cost_of(trials.plan({**levels, layer: moves.below(layer, levels[layer])}))
 
+    # `saved` is the cost of what remains, so that the most expensive raise comes first.
     order = sorted(levels, key=saved)
     for place, layer in enumerate(order):
         while levels[layer] is not None:
@@ -147,6 +153,7 @@ def solve(moves: Moves) -> bool:
             return True
         trials.of(chosen)
         return _improve(moves, chosen, noise)
+    # 1e-300 instead of 0, which has no logarithm.
     lowest, highest = math.log10(max(total, 1e-300)) - 6.0, math.log10(max(total, 1e-300))
 
     def solved(limit: float) -> Levels | None:
@@ -285,6 +292,7 @@ def _chosen(
     size_limit: float | None,
 ) -> Levels | None:
     """Return the levels of least cost within limits, by HiGHS; None if no levels fit."""
+    # A multiple-choice knapsack: one 0/1 variable per layer and level, exactly one level per layer.
     pairs = [(layer, level) for layer, ladder in moves.ladders.items() for level in ladder]
     rows = np.array([[float(layer == name) for layer, _ in pairs] for name in moves.ladders])
     constraints = [LinearConstraint(rows, 1.0, 1.0)]
@@ -298,5 +306,6 @@ def _chosen(
     found = milp(values / largest, constraints=constraints, integrality=np.ones(len(pairs)), bounds=Bounds(0.0, 1.0))
     if found.x is None:
         return None
+    # The solver returns its integers as floats, within a tolerance.
     taken = [pair for pair, value in zip(pairs, found.x, strict=True) if value > 0.5]
     return {layer: level for layer, level in taken if level is not None}

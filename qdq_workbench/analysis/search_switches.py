@@ -32,6 +32,7 @@ class SwitchedTrials:
         """Return the metric of a placement; None if it can be measured only by building its model."""
         base = self._q_model.plan
         choice = switches_of(base, plan)
+        # The model of the base plan exists, so it is measured itself.
         if choice is None or plan.placements == base.placements:
             return None
         if self._measurer is None:
@@ -60,6 +61,7 @@ def switches_of(base: PlacementPlan, plan: PlacementPlan) -> tuple[frozenset[Swi
         own = wanted.get(_place(placement))
         found += own is not None
         if own is None:
+            # A switch serves all inputs, or all weights, of a layer: it cannot keep some of them.
             off.add((placement.layer, placement.site))
             continue
         on.add((placement.layer, placement.site))
@@ -69,9 +71,11 @@ def switches_of(base: PlacementPlan, plan: PlacementPlan) -> tuple[frozenset[Swi
     groups, before = _groups(plan), _groups(base)
     if found < len(wanted) or on & off or any(before.get(name) != members for name, members in groups.items()):
         return None
+    # With all weights of these layers, because `SwitchedCopy.set` switches their quantizers off.
     grids: dict[str, dict[str, QuantizerSpec]] = {layer: {} for layer in changed}
     for placement in plan.placements:
         if placement.layer in changed and placement.site == "weight":
+            # Only the default method takes the range from the values alone; others keep a state of their own.
             if placement.weight is None or placement.method is not None:
                 return None
             grids[placement.layer][placement.weight] = placement.quantizer

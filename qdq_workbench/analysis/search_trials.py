@@ -106,6 +106,7 @@ class Trials:
         self, measured: Measured, start: Start, switches: Callable[[PlacementPlan], SwitchedTrials] | None
     ) -> None:
         self.measured, self.start = measured, start
+        # Set by `Moves`; until then every layer is decided about alone.
         self.groups: Mapping[str, tuple[str, ...]] | None = None
         self._switches = switches
         self._switched: SwitchedTrials | None = None
@@ -166,6 +167,7 @@ class Trials:
     def built(self, step: SearchStep) -> SearchStep:
         """Return the step with the accuracy of its built model, which replaces one that was measured by switches."""
         accuracy = self._accuracy_of_model(step.levels)
+        # NaN differs from itself: without the second condition, `confirm` would replace the step forever.
         if accuracy == step.accuracy or (math.isnan(accuracy) and math.isnan(step.accuracy)):
             return step
         return self.measured.replace(self._key(step.levels), self._step(step.levels, accuracy))
@@ -173,6 +175,7 @@ class Trials:
     def time_again(self, step: SearchStep) -> SearchStep:
         """Time a placement again, in more rounds, and replace its time: the first time is biased by the choice."""
         key, watch, known = self._key(step.levels), self.measured.stopwatch, self.measured.known
+        # A step that has its second time already is not replaced, so that `confirm` ends.
         if watch is None or step.ms is None or known.again.get(key) == step.ms:
             return step
         ms = known.once(known.again, key, lambda: watch.ms(self._model_of(step.levels), longer=True))
@@ -215,6 +218,7 @@ class Trials:
         watch, known, key = self.measured.stopwatch, self.measured.known, self._key(raised)
         if watch is not None and self.goal.is_accurate(accuracy) and self.goal.is_small(weight_bytes):
             ms = known.once(known.times, key, lambda: watch.ms(self._model_of(raised)))
+            # A new step has its first time even if a checkpoint knows the second: a resumed search goes the same way.
             step = dataclasses.replace(step, ms=known.again.get(key, ms) if key in self.measured.by_key else ms)
         return self._judged(step)
 
@@ -229,6 +233,7 @@ class Trials:
             found = self._switched.measure(self.plan(raised))
             if found is not None:
                 return known.once(known.switched, key, lambda: found)
+        # The accuracy of a built model takes precedence.
         value = known.accuracies.get(key, known.switched.get(key))
         return self._accuracy_of_model(raised) if value is None else value
 

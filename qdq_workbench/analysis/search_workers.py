@@ -78,6 +78,7 @@ class ParallelMeasurer:
             asked: The placements.
             tell: Called with the key and the answer.
         """
+        # At the first use: a search whose measurements are all known need not save the model.
         self._job = self._job or job_of(self._q_model, self._samples, self._metric, _Bench.of)
         with contextlib.closing(in_workers(self._job, _Bench.answer, asked, self._n_jobs)) as results:
             for position, answer in results:
@@ -105,6 +106,7 @@ class _Bench:
         return Answer(self._judge(replan(self._q_model, asked.plan), self._float_model), by_switches=False)
 
     def _switches(self, start: PlacementPlan) -> SwitchedTrials:
+        # By value, not identity: every request brings a copy of the plan of its start to another process.
         if self._switched is None or self._switched[0] != start:
             model = self._q_model if start == self._q_model.plan else replan(self._q_model, start)
             self._switched = start, SwitchedTrials(model, self._samples, self._metric)
@@ -119,6 +121,7 @@ def first_unknown(asked: Iterable[Request | None], width: int) -> list[Request]:
         width: How many at most.
     """
     found: dict[str, Request] = {}
+    # `asked` is read only as far as needed, since every request makes a plan.
     for one in asked:
         if one is not None:
             found.setdefault(one.key, one)

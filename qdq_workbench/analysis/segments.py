@@ -44,6 +44,7 @@ def find_boundaries(bound: BoundGraph, may_cut: Callable[[str], bool]) -> list[B
     for position, call in enumerate(bound.calls):
         live.update(name for name in call.node.outputs if name in last_use)
         live = {name for name in live if last_use.get(name, -1) > position}
+        # An output of the model would be needed behind later segments, too.
         if len(live) == 1 and not live & outputs and live & set(call.node.outputs):
             (name,) = live
             size = _bytes(bound.tensors[name])
@@ -65,12 +66,14 @@ def choose_boundaries(
         most: Maximum number of cuts.
     """
     done = np.concatenate([[0.0], np.cumsum(np.asarray(work, np.float64))])
+    # Whichever of these are chosen, together they fit into the budget.
     affordable = [cut for cut in cuts if cut.bytes * samples <= budget / max(1, min(most, len(cuts)))]
     chosen: dict[int, Boundary] = {}
     for step in range(1, most + 1):
         goal = done[-1] * step / (most + 1)
         if affordable:
             cut = min(affordable, key=lambda each: abs(done[each.position] - goal))
+            # Two goals may have the same nearest cut.
             chosen[cut.position] = cut
     return [chosen[position] for position in sorted(chosen)]
 

@@ -137,6 +137,7 @@ def sensitivity(
         missing = [name for name in names if name not in found]
         results = measured(first, q_model, samples, task, [choices[name] for name in missing], n_jobs)
         values = {name: value for name, value in found.items() if name in choices}
+        # Not a loop over the results: `stop` is asked before the next layer is measured.
         while len(values) < len(names) and not (stop is not None and stop()):
             position, value = next(results)
             values[missing[position]] = value
@@ -205,6 +206,7 @@ def _chosen_layers(plan: PlacementPlan, sites: Sequence[str], layers: Sequence[s
     quantized = {placement.layer for placement in plan.placements if placement.site in sites}
     known = [layer for layer in plan.graph.layers if layer in quantized]
     if layers is None:
+        # A pair that a target adds for the sake of a reader changes nothing that the reader's own pair does not.
         wished = {p.layer for p in plan.placements if p.site in sites and p.author != "target"}
         chosen = [layer for layer in known if layer in wished]
         if not chosen:

@@ -85,6 +85,7 @@ class SensitivityReport(LoadedReport):
         """
         if math.isnan(entry.value):
             return math.inf
+        # one_on: the worse the value with this layer alone, the more harm. one_off: the better the value without it.
         harmful_is_high = self.higher_is_better == (self.mode == "one_off")
         return entry.value if harmful_is_high else -entry.value
 
@@ -148,6 +149,7 @@ class SensitivityReport(LoadedReport):
     def _beyond(self, threshold: Any) -> list[SensitivityEntry]:
         if isinstance(threshold, bool) or not isinstance(threshold, numbers.Real) or math.isnan(threshold):
             raise SpecError(f"threshold must be a number, a value of the metric. Received: threshold={threshold!r}")
+        # Compared as harm, in which higher is worse for every metric and mode.
         limit = self.harm(dataclasses.replace(_ANY, value=float(threshold)))
         return [entry for entry in self.ranked() if self.harm(entry) > limit]
 

@@ -75,7 +75,9 @@ class Sweep:
         Returns:
             The outputs over all samples.
         """
+        # Other grids change a layer's weights without changing a switch.
         changed = self._base.symmetric_difference(on).union((layer, "weight") for layer in grids)
+        # If nothing differs from the base, the last segment alone is run again.
         first = min((self._segment_of(switch) for switch in changed), default=len(self._segments) - 1)
         first = min(first, len(self._kept) - 1) if self._kept else 0
         inputs = self._kept[first] if self._kept else self._first_inputs()
@@ -96,6 +98,7 @@ class Sweep:
         readers = reads_of(bound)
 
         def may_cut(name: str) -> bool:
+            # A segment begins with a plain tensor, which has no mask.
             masked = getattr(bound.tensors[name], "_keras_mask", None) is not None
             return not masked and any(isinstance(call.operation, QuantizeDequantize) for call in readers[name])
 
@@ -107,6 +110,7 @@ class Sweep:
         for call in bound.calls:
             inner = getattr(call.operation, "layer", call.operation)
             cost = costs.get(paths.get(inner.name, ""))
+            # Operations without multiplications take time, too.
             work.append(1.0 + (cost.macs if cost is not None else 0))
         return choose_boundaries(find_boundaries(bound, may_cut), work, self._samples.count, cache_bytes, _MOST_CUTS)
 

@@ -41,6 +41,7 @@ class ReadSwitch(keras.layers.Layer):
     """
 
     def __init__(self, switches: list[Any], **kwargs: Any) -> None:
+        # Keras would cast both tensors to the compute dtype of the global policy.
         super().__init__(autocast=False, **kwargs)
         self.supports_masking = True
         self.switches = switches
@@ -118,8 +119,10 @@ class SwitchedCopy(Rebuilder):
         chosen = set(on).difference((layer, "weight") for layer in grids)
         for switch, variable in self._variables.items():
             variable.assign(switch in chosen)
+        # `enabled` is a wrapper's own switch; a pair that no reader uses need not compute.
         for path, users in self._users.items():
             self.clones[path].enabled.assign(not chosen.isdisjoint(users))
+        # Before `_store` below, which reads the present values as the float ones.
         for variable, value in self._replaced:
             variable.assign(value)
         self._replaced = [pair for layer, specs in grids.items() for pair in self._store(layer, specs)]
@@ -155,6 +158,7 @@ class SwitchedCopy(Rebuilder):
         """Return the model output of a tensor, through a switch if the plan quantizes it."""
         if tensor not in self._pairs:
             return self.values[tensor]
+        # Behind the last call.
         return self._switched(tensor, None, len(self._position))
 
     def _build(self) -> None:

@@ -47,12 +47,14 @@ class Measurer:
         self.sweep = Sweep(q_model, samples)
         self._metric = task.metric
         self._labels = samples.labels
+        # With all switches off, the copy is the float model.
         self._reference: list[Array] = self.sweep.keep(frozenset())
         if not all(np.isfinite(array).all() for array in self._reference):
             raise DataError(
                 "The float model's outputs on these data are not finite, so nothing can be compared with them. Check "
                 f"the data and the model. Received: NaN or infinity in the outputs of {q_model.name!r}"
             )
+        # Most runs differ from the base in one layer: they start from its tensors, not from the float model's.
         if task.base:
             self.sweep.keep(task.base)
 
@@ -95,6 +97,7 @@ def measured(
         choices: The switches of each run.
         n_jobs: Number of workers; None for `joblib.parallel_config`'s number, else 1.
     """
+    # For a single choice, loading the model in a worker takes longer than measuring.
     if len(choices) < 2 or joblib.Parallel(n_jobs=n_jobs).n_jobs in (None, 1):
         yield from ((position, first.measure(choice)) for position, choice in enumerate(choices))
         return

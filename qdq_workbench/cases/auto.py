@@ -38,6 +38,7 @@ class AutoQDQCase(GraphCase):
 
     def __init__(self, target: str | Target | None = None) -> None:
         self._given = target is not None
+        # Without a target a stand-in: planning asks `for_target` first.
         self.target = get_target("tensorrt" if target is None else target)
 
     @property
@@ -70,6 +71,7 @@ class AutoQDQCase(GraphCase):
             qspec: The user's specification.
         """
         found = QuantizationSpec()
+        # Kinds are listed there for runtimes whose kernels need a pair on their output, too.
         on_both_sides = bool(self.target.integer_kinds)
         if not on_both_sides:
             found.layers.extend(ResidualConnectionQDQCase().case_for_graph(graph, qspec).layers)
@@ -92,6 +94,7 @@ class AutoQDQCase(GraphCase):
         if is_activation(node):
             return activation_name(node) in target.integer_activations - {"softmax"}  # scores are better left in float
         if node.is_a(*target.integer_kinds):
+            # The kernels of sums and products take two tensors, that of a concatenation any number.
             return len(node.inputs) == 2 or node.is_a("Concatenate") or not node.is_a(*MERGES)
         return node.is_a(*target.same_scale_kinds) and node.is_a(*POOLINGS, "Concatenate")
 
@@ -103,6 +106,7 @@ class AutoQDQCase(GraphCase):
 
     def _is_worth_reading_quantized(self, graph: ModelGraph, node: Node) -> bool:
         if node.is_a("Multiply", "Matmul"):
+            # A constant factor has no pair, and keeps the product in float.
             return len(node.inputs) > 1
         return node.is_a("Concatenate", *POOLINGS) and _leads_to_integers(graph, node)
 

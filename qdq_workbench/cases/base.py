@@ -39,6 +39,7 @@ class CustomQDQInsertionCase(abc.ABC):
         """Create the case and store its arguments, with which a saved workbench creates it again."""
         self = super().__new__(cls)
         if args or kwargs:
+            # A case may be a frozen dataclass.
             object.__setattr__(self, "_made_with", (args, kwargs))
         return self
 

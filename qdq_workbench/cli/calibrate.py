@@ -44,6 +44,7 @@ def _run(options: argparse.Namespace) -> Outcome:
         options.method,
         steps=options.steps,
         batch_size=options.batch_size,
+        # None, not True: `calibrate` freezes the ranges then, unless normalizations have not seen such data.
         freeze=False if options.moving else None,
         **settings,
     )
@@ -72,6 +73,7 @@ def _check_settings(settings: dict[str, Any]) -> None:
     import qdq_workbench as qdq
 
     named = inspect.signature(qdq.calibrate).parameters
+    # These two arguments of `calibrate` have no option of their own, so --set takes them.
     wrong = sorted(set(settings) & set(named) - {"power_of_two", "histograms"})
     if wrong:
         raise DataError(

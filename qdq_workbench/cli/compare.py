@@ -38,6 +38,7 @@ def _run(options: argparse.Namespace) -> Outcome:
     data = load_arrays(options.data) if options.data else None
     with working(f"Comparing {options.first} and {options.second}"):
         comparison: Any = qdq.compare(options.first, options.second, data=data)
+    # Without a tensor in common there is nothing that agrees.
     agree = bool(comparison.tensors) and not comparison.placement_differences and comparison.first_divergence is None
     return Outcome(comparison.summary(), comparison.to_dict(), passed=agree and not any(comparison.unmatched))
 

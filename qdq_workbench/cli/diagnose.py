@@ -54,6 +54,7 @@ def _run(options: argparse.Namespace) -> Outcome:
     )
     fixed = None
     if options.apply:
+        # Without causes, `apply` tries all and keeps those that gain; causes that are given stay, whatever they gain.
         wanted = [] if "all" in options.apply else [_cause(text) for text in options.apply]
         fixed = found.apply(*wanted)
     if options.output and fixed is not None:

@@ -86,6 +86,7 @@ def _find(wanted: str, titles: Mapping[str, str], what: str) -> str:
     """
     forms: dict[str, str] = {}
     for name, title in titles.items():
+        # setdefault: a short form that two pages share stays with the first one.
         for form in (name, name.rpartition("/")[2], title):
             forms.setdefault(_plain(form), name)
     plain = _plain(wanted.removesuffix(".md"))
@@ -122,6 +123,7 @@ def _headings(lines: list[str]) -> Iterator[tuple[int, int, str]]:
     """Yield line number, level and text of every heading."""
     in_code = False
     for number, line in enumerate(lines):
+        # In a code block, a line that begins with # is a comment of Python or of a shell.
         if line.startswith("```"):
             in_code = not in_code
         found = None if in_code else _HEADING.match(line)
@@ -146,6 +148,7 @@ def _rendered(text: str) -> str:
     from rich.console import Console
     from rich.markdown import Markdown
 
+    # Rich would ask sys.stderr, to which `main` directs sys.stdout, whether it is a terminal.
     console = Console(force_terminal=True)
     with console.capture() as captured:
         console.print(Markdown(_RELATIVE_LINK.sub(r"\1", _PICTURE.sub("", text))))

@@ -53,6 +53,7 @@ def _subject(path: str) -> Any:
 
 def _about(subject: Any, target: str, asked: str | None, latency: Any) -> str:
     """Return a sentence that names the explained runtime and the reason for its choice."""
+    # A plan has placements, a quantized model has a plan, a float model has neither.
     own = getattr(subject if hasattr(subject, "placements") else getattr(subject, "plan", None), "target", None)
     anew = "" if own in (None, target) else f"; the plan was made for {own}, and is planned anew"
     if asked is not None:

@@ -61,6 +61,7 @@ def _run(options: argparse.Namespace) -> Outcome:
     check_output(options.output, MODEL)
     check_apart(options.output, options.checkpoint)
     q_model = check_quantized(load_model(options.model))
+    # Before the training, because Keras cannot load some quantized models from HDF5 files.
     check_hdf5(q_model, options.output)
     x, y = load_samples(options.data, options.labels, part="train")
     if y is None:
@@ -80,6 +81,7 @@ def _run(options: argparse.Namespace) -> Outcome:
     judged = validation or (x, y)
     in_float = _scores_in_float(q_model, judged)
     before = q_model.evaluate(*judged, verbose=0, return_dict=True)
+    # A checkpoint is restored in there, not earlier: also on resumption `before` is of the model without training.
     history = _train(q_model, x, y, validation, checkpoint, options)
     after = q_model.evaluate(*judged, verbose=0, return_dict=True)
     figures = {
@@ -159,12 +161,14 @@ def _train(
         q_model.stop_training = True
 
     history = checkpoint.restore(q_model)
+    # `fit` records one loss per epoch, so their number is that of the completed epochs.
     for epoch in range(len(history.get("loss", ())), options.epochs):
         keras.utils.set_random_seed(options.seed + epoch)
         done = q_model.fit(
             x,
             y,
             batch_size=options.batch_size,
+            # The total number of epochs is for Keras's display, "Epoch 2/3"; `stop` ends this call after one.
             initial_epoch=epoch,
             epochs=options.epochs,
             validation_data=validation,

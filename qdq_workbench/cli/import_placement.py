@@ -47,6 +47,7 @@ def _as_dict(imported: Any) -> dict[str, Any]:
     for tensor in imported.tensors:
         fields = dataclasses.asdict(tensor)
         del fields["signature"]  # another number in every process
+        # `range` is a property, which asdict leaves out.
         ranges = [list(quantizer.range) for quantizer in tensor.quantizers]
         tensors.append(
             {

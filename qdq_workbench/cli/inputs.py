@@ -89,8 +89,10 @@ def planning_arguments(options: argparse.Namespace, model: Any) -> dict[str, Any
     if options.weights_alone is not None:
         blocks = qdq.targets.get_target(options.target).block_sizes
         usual = 32 if blocks else None
+        # 0 on the command line is the library's None: one scale per channel.
         block_size = usual if options.block_size is None else options.block_size or None
         alone = qdq.correction.weights_alone(model, options.weights_alone, block_size)
+        # Of several entries by name the last one wins, so those of --spec come last.
         for entry in () if spec is None else spec.layers:
             alone.layers.append(entry)
         spec = alone
@@ -143,6 +145,7 @@ def load_model(path: str) -> Any:
         FileAccessError: If there is no such file.
         UnsupportedModelError: If Keras 3 can load no model from it; the message names the options that may help.
     """
+    # A folder may be a SavedModel; the error of `qdq.load_model` says how to convert it.
     if not as_path(path, FileAccessError).is_dir():
         require_file(path)
     import qdq_workbench as qdq
@@ -193,9 +196,11 @@ def load_arrays(path: str, part: str = "test") -> Any:
     arrays = read_arrays(path)
     if not isinstance(arrays, dict):
         return arrays
+    # The other part comes last: an archive may hold that one alone.
     for name in (f"x_{part}", "x", "x_train", "x_test"):
         if name in arrays:
             return arrays[name]
+    # Of several arrays a model's inputs are picked by name, so labels among them do no harm.
     return _only_array({name: array for name, array in arrays.items() if name not in _LABELS} or arrays, arrays)
 
 
@@ -254,8 +259,10 @@ def read_arrays(path: str) -> Any:
         with pathlib.Path(path).open("rb") as file:
             start = file.read(6)
             file.seek(0)
+            # NumPy takes a file without these signatures for a pickle, and its error advises to allow pickles.
             arrays: Any = np.load(file, allow_pickle=False) if start.startswith((b"\x93NUMPY", b"PK")) else None
             if arrays is not None and not isinstance(arrays, np.ndarray):
+                # Archives are read lazily, so while the file is open. Members that are no .npy files come as bytes.
                 arrays = {name: arrays[name] for name in arrays.files if isinstance(arrays[name], np.ndarray)}
     except Exception as error:  # damaged files raise whatever NumPy, zipfile and zlib come upon
         raise DataError(
@@ -297,6 +304,7 @@ def settings_from(pairs: list[str]) -> dict[str, Any]:
 def target_name(text: str) -> str:
     """Return the name of a target; an argparse type."""
     if text not in TARGETS:
+        # argparse checks `type` before `choices`, whose message suggests nothing.
         raise argparse.ArgumentTypeError(f"there is no target {text!r}. {suggested_target(text)}")
     return text
 

@@ -41,9 +41,11 @@ def _run(options: argparse.Namespace) -> Outcome:
         notebook = pathlib.Path(options.notebook)
     else:
         notebook = quickstart()
+        # Never a notebook of the user's own: a signature says that its outputs may run code.
         trust(notebook)
     command = [sys.executable, "-m", "jupyterlab", str(notebook)]
     if options.no_browser:  # the printed address then leads to the notebook, not to the launcher
+        # Jupyter Server's root is the folder of the notebook that it is given, so the name alone is the path.
         command += ["--no-browser", f"--LabApp.default_url=/lab/tree/{urllib.parse.quote(notebook.name)}"]
     command += ["--allow-root"] if options.allow_root else []
     command += [f"--port={options.port}"] if options.port else []
@@ -88,6 +90,7 @@ def trust(notebook: pathlib.Path) -> None:
 def _run_until_closed(command: list[str]) -> int:
     """Run JupyterLab until it exits; this process ignores Ctrl-C, because JupyterLab handles it with a prompt."""
     with subprocess.Popen(command) as process:  # noqa: S603 - this interpreter, with what the user typed
+        # After the start, because a child process inherits an ignored signal.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             return process.wait()

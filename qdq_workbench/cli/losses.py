@@ -10,6 +10,7 @@ from qdq_workbench.graph.kinds import MATRIX_PRODUCTS, RESHAPINGS, VANISHING
 from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_convolution
 
 _PROBABILITIES = ("softmax", "sigmoid")
+# These layers leave the values of their input as they are, so the activation may be in front of them.
 _MOVING = (*RESHAPINGS, *VANISHING)
 _SUM_TOLERANCE = 1e-2  # the probabilities of an output on an 8-bit grid do not sum to exactly 1
 
@@ -46,6 +47,7 @@ def output_activation(model: Any) -> str:
     node = graph.producer(graph.outputs[0])
     while not node.opaque and len(node.inputs) == 1:
         name = activation_name(node)
+        # A linear Activation computes nothing, so the search goes on in front of it.
         if name != "linear" and is_activation(node):
             return name
         if is_convolution(node) or node.is_a(*MATRIX_PRODUCTS):
@@ -65,6 +67,7 @@ def gives_probabilities(model: Any, inputs: Any) -> bool:
     """
     import numpy as np
 
+    # The graph first: a softmax of many classes on an 8-bit grid does not sum to 1.
     last = output_activation(model)
     if last:
         return last in _PROBABILITIES
@@ -145,6 +148,8 @@ def _cross_entropy(loss: Any, reason: str, shape: tuple[int | None, ...]) -> Cho
     import keras
 
     metric: Any = "accuracy"
+    # Keras would compare with 0.5, where logits need 0, the inverse sigmoid of 0.5. For several binary outputs it
+    # would resolve "accuracy" to that of the largest output.
     if isinstance(loss, (keras.losses.BinaryCrossentropy, keras.losses.BinaryFocalCrossentropy)) or shape[-1] == 1:
         metric = keras.metrics.BinaryAccuracy(name="accuracy", threshold=0.0 if loss.from_logits else 0.5)
     outputs = "logits" if loss.from_logits else "probabilities"
@@ -162,6 +167,7 @@ def _kind(labels: Any, shape: tuple[int | None, ...], last: str, path: str) -> s
         if _is_integer(labels):
             _check_classes(labels, 2, path)
             return "yes or no"
+        # Floats that are all 0 or 1 may be values of a regression; a sigmoid makes them labels.
         return "yes or no" if is_binary and last == "sigmoid" else "values"
     if not _fits(labels, shape):
         _check_numbers(labels, shape, path)
@@ -192,6 +198,7 @@ def _check_numbers(labels: Any, shape: tuple[int | None, ...], path: str) -> Non
     import numpy as np
 
     rows = shape[:-1]
+    # Keras takes class numbers with a last axis of length 1, too.
     single = labels[..., 0] if labels.ndim == len(shape) and labels.shape[-1] == 1 else labels
     if not (_fits(single, rows) and bool((np.mod(single, 1) == 0).all())):
         raise DataError(

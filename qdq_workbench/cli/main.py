@@ -95,6 +95,7 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=f"{EXIT_CODES}. {WHERE}.",
     )
     parser.add_argument("--version", action="version", version=f"qdq-workbench {qdq_workbench.__version__}")
+    # Every command's parser has its own -h; one of `parents` would conflict with it.
     common = _Parser(add_help=False)
     common.add_argument("--json", action="store_true", help="print the result as JSON")
     common.add_argument("--debug", action="store_true", help="show the traceback of an error")
@@ -145,6 +146,7 @@ def _standard_streams() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for name, redirect in (("stdout", contextlib.redirect_stdout), ("stderr", contextlib.redirect_stderr)):
             if getattr(sys, name) is None:
+                # With stdin open, the file gets the closed stream's number, the lowest free one; `startup` needs 2.
                 nobody = stack.enter_context(pathlib.Path(os.devnull).open("w", encoding="utf-8"))
                 stack.enter_context(redirect(nobody))
         yield
@@ -152,6 +154,7 @@ def _standard_streams() -> Iterator[None]:
 
 def _drop_output() -> None:
     """Redirect both output streams to os.devnull, because Python flushes them at exit and would report an error."""
+    # A stream in memory has no descriptor (io.UnsupportedOperation, an OSError); a closed one raises ValueError.
     with contextlib.suppress(OSError, ValueError), pathlib.Path(os.devnull).open("wb") as nobody:
         for stream in (sys.stdout, sys.stderr):
             os.dup2(nobody.fileno(), stream.fileno())
@@ -163,6 +166,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     try:
         options = build_parser().parse_args(given)
     except _WrongUsage as wrong:
+        # No options were parsed, so only the arguments themselves tell whether JSON is wanted.
         if "--json" in given:
             _print_error("UsageError", wrong.message)
         raise
@@ -170,6 +174,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         if options.command.needs_keras:
             import_keras()
         # Standard output is for the result only; progress and the output of libraries go to standard error.
+        # `catch_warnings` restores the filters that `scale_remarks` changes.
         with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
             if options.command.reads_models:
                 load_own_code(options.imports, unsafe=options.unsafe)
@@ -178,6 +183,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         print("Interrupted.", file=sys.stderr)
         if options.json:
             _print_error("KeyboardInterrupt", "Interrupted.")
+        # 128 + 2: the code that a shell reports for a program ended by SIGINT.
         return 130
     except Exception as error:  # noqa: BLE001 - the outermost frame: every error becomes one screen and an exit code
         return _report_error(error, options)
@@ -212,6 +218,7 @@ def _print_error(kind: str, message: str) -> None:
 
 def _report_error(error: Exception, options: argparse.Namespace) -> int:
     expected = isinstance(error, (QDQError, OSError))
+    # UnverifiableFileError is of both kinds: nothing was checked, so the file is a wrong argument.
     is_failed_check = isinstance(error, (VerificationError, ExportError)) and not isinstance(error, FileAccessError)
     message = shortened(str(error))
     if options.debug:
@@ -221,6 +228,7 @@ def _report_error(error: Exception, options: argparse.Namespace) -> int:
         print(f"{type(error).__name__}: {message}{advice}", file=sys.stderr)
     if options.json:
         _print_error(type(error).__name__, message)
+    # An unforeseen error is a fault of the program, not bad usage.
     return CHECK_FAILED if is_failed_check or not expected else BAD_USAGE
 
 

@@ -55,6 +55,7 @@ def check_apart(*paths: str | None) -> None:
     for path in paths:
         if path is None:
             continue
+        # Outputs need not exist yet, so `samefile` cannot compare them.
         file = pathlib.Path(path).resolve()
         if file in seen:
             raise OutputPathError(

@@ -14,6 +14,7 @@ from typing import Any
 
 from qdq_workbench.errors import FileAccessError, QDQError, UnsupportedModelError, first_line, nearest_names
 
+# Words of errors whose advice is Python code; the command line has options instead.
 _IN_PYTHON = ("custom_objects", "register_keras_serializable", "unsafe_deserialization", "safe_mode")
 _CLASSES = "On the command line, --import MODULE brings in the module with classes of your own"
 _LAMBDAS = "--unsafe lets Lambda layers of files that you trust be loaded"
@@ -56,6 +57,7 @@ def load_own_code(imports: Iterable[str], *, unsafe: bool) -> None:
         classes = _keras_classes(_module(name))
         # Registered for the whole process rather than for one load, so that workers of a sweep get them too.
         keras.saving.get_custom_objects().update(classes)
+    # Keras's own switch does not reach Lambda layers of HDF5 files, so `load_model` passes the mode explicitly.
     _unsafe.set(unsafe)
     if unsafe:
         keras.config.enable_unsafe_deserialization()  # for workers, which load copies of the model themselves
@@ -89,10 +91,13 @@ def _module(name: str) -> ModuleType:
         sys.path.insert(
             0, str(folder)
         )  # for good: modules may import their neighbours later, workers the module itself
+    # Python's import system caches listings of folders, which may be older than the module's file.
     importlib.invalidate_caches()
     try:
         return _file_as_module(path) if is_file else importlib.import_module(name)
     except ModuleNotFoundError as error:
+        # What is missing may be a module that the user's module imports. The name itself is wrong only if it, or a
+        # package in front of it, is missing.
         if is_file or not error.name or not f"{name}.".startswith(f"{error.name}."):
             raise _failed(name, error) from error
         raise FileAccessError(
@@ -107,11 +112,13 @@ def _file_as_module(path: pathlib.Path) -> ModuleType:
     """Import a file as the module of its name, or `<name>_of_model` if that name is taken in `sys.modules`."""
     taken = sys.modules.get(path.stem)
     if taken is not None and getattr(taken, "__file__", None) == str(path):
+        # Imported already, by a neighbour say. A second copy would have other classes of the same names.
         return taken
     spec = importlib.util.spec_from_file_location(path.stem if taken is None else f"{path.stem}_of_model", path)
     if spec is None or spec.loader is None:
         raise ImportError(f"Python cannot import {path}")
     module = importlib.util.module_from_spec(spec)
+    # Before the module runs, as an import statement does it: dataclasses and pickle look their module up there.
     sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)

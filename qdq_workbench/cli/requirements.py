@@ -51,6 +51,7 @@ def select_requirements(
         if extra and extra.group(1) not in extras:
             continue
         name = _NAME.match(requirement)
+        # The whole name: other packages, such as tensorflow-model-optimization, begin with it.
         if name and name.group() == "tensorflow":
             requirement = tensorflow + requirement[name.end() :]
         condition = _EXTRA.sub("", marker)

@@ -39,6 +39,7 @@ def round_weights(options: argparse.Namespace, work: Callable[[Any, Any], Any]) 
     check_output(options.output, MODEL)
     check_output(options.report, JSON)
     q_model, data = load_model(options.model), load_arrays(options.data, "train")
+    # Before the work, because Keras cannot load some quantized models from HDF5 files.
     check_hdf5(q_model, options.output)
     remarks = scale_remarks(q_model, data, options.data)
     report = work(q_model, data)

@@ -127,6 +127,7 @@ def _run(options: argparse.Namespace) -> Outcome:
         plan=_plan(model, options),
         spec=qdq.QuantizationSpec.load(options.spec) if options.spec else None,
         metric=options.metric,
+        # Not as the option's default, to which the action append would add the user's widths.
         bits=options.bits or (8,),
         cases=_cases(options.try_case),
         pairs=options.pairs,
@@ -174,8 +175,10 @@ def _plan(model: Any, options: argparse.Namespace) -> Any:
 
     if not isinstance(model, qdq.QuantizedModel):
         timed = options.objective == "ms" or options.max_ms is not None
+        # Times are measured in ONNX Runtime, which fuses a placement for TensorRT only in part.
         options.target = options.target or ("onnxruntime" if timed else "tensorrt")
         return qdq.plan_placement(model, **planning_arguments(options, model))
+    # Compared with None and [], because --block-size 0 is an option given.
     given = [f"--{name.replace('_', '-')}" for name in _OF_A_PLAN if getattr(options, name) not in (None, [])]
     if given:
         raise SpecError(

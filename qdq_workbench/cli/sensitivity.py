@@ -49,6 +49,7 @@ def _run(options: argparse.Namespace) -> Outcome:
         plan=load_plan(options.plan) if options.plan else None,
         mode=options.mode,
         metric=options.metric,
+        # Not as the option's default, to which the action append would add the user's sites.
         sites=options.site or ("input", "weight", "output"),
         calibration_data=load_arrays(options.calibration_data, "train") if options.calibration_data else None,
         batch_size=options.batch_size,

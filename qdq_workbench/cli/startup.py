@@ -14,6 +14,7 @@ def import_keras() -> None:
     """Import Keras on TensorFlow without its log messages; show them only if the import fails."""
     # Model files do not depend on a backend and the library needs this one, so a value set by the user is overridden.
     os.environ["KERAS_BACKEND"] = "tensorflow"
+    # TensorFlow's C++ code reads the level when it is loaded. A level that the user has set stays.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     with _stderr_held_back():
         import keras  # noqa: F401 - imported for its effect: later imports are silent
@@ -24,6 +25,7 @@ def import_keras() -> None:
 @contextlib.contextmanager
 def _stderr_held_back() -> Iterator[None]:
     """Buffer file descriptor 2, because TensorFlow's C++ code logs before its log level can be set."""
+    # Text that Python still buffers would go to the held file, which is dropped after a good import.
     sys.stderr.flush()
     saved = os.dup(2)
     with tempfile.TemporaryFile() as held:

@@ -104,6 +104,7 @@ def _array(variable: Any) -> Any:
     import keras
 
     array = keras.ops.convert_to_numpy(variable)
+    # float32 holds every bfloat16 exactly, so a resumed training starts from the same values.
     return array.astype(np.float32) if array.dtype.name == "bfloat16" else array  # npz files do not support bfloat16
 
 

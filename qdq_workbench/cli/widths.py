@@ -74,6 +74,7 @@ def target_of(options: argparse.Namespace) -> str | Target:
     if weight is not None:
         target = dataclasses.replace(target, weight=target.weight.replace(num_bits=weight))
     if activation is not None:
+        # LiteRT's int16 activations have zero point 0, so their grid is symmetric.
         wide = {"symmetric": True} if name == "litert" and activation == _WIDE else {}
         target = dataclasses.replace(target, activation=target.activation.replace(num_bits=activation, **wide))
     return target
@@ -89,7 +90,9 @@ def remarks_on_weights(plan: PlacementPlan, options: argparse.Namespace) -> tupl
     layers: dict[bool, dict[str, int]] = {True: {}, False: {}}
     convolutions = False
     for node in plan.graph.nodes:
+        # The calls of a shared layer have the same weights, which count once.
         for weight in node.weights if plan.graph.calls(node.layer)[0] is node else ():
+            # Biases, gains and moving statistics are vectors; --weights-alone is about kernels and tables.
             if len(weight.shape) < _MATRIX or "float" not in weight.dtype:
                 continue
             inside = f"{node.layer}/{weight.name}" in quantized

@@ -33,11 +33,13 @@ _UNBALANCED = 16.0
 _USED = 0.65
 #: Fewer samples than this may miss the ends of a range.
 _FEW = 32
+# Methods that cut nothing off on purpose.
 _SEEN_ALL = ("minmax", "moving_average")
 
 
 def data_range(evidence: Evidence) -> Iterator[Finding]:
     """Find model inputs whose data are in another range than those of the calibration."""
+    # Recorded for every tensor, so that inputs without a pair are compared, too.
     calibrated = evidence.q_model.recorded_ranges
     few = int(evidence.q_model.calibration.get("samples", 0)) < _FEW
     for name in evidence.graph.inputs:
@@ -183,6 +185,7 @@ def negative_tail(evidence: Evidence) -> Iterator[Finding]:
             continue
         producer = evidence.graph.producer(pair.tensor)
         fixes: list[Fix] = []
+        # Only for a target with zero points: the integer kernels of others take symmetric grids alone.
         if not evidence.plan.target_object.activation.symmetric:
             fixes.append(asymmetric_grid(pair.switches, pair.tensor))
         elif activation_name(producer) in LOWEST and "power_of_two" in evidence.q_model.calibration.get("settings", {}):
@@ -208,6 +211,7 @@ def outlier_channel(evidence: Evidence) -> Iterator[Finding]:
             continue
         channel, peak, median = spread
         producer = evidence.graph.producer(pair.tensor)
+        # A normalization has a factor per channel, which can absorb the inverse of what the weights behind it take.
         if producer.is_a(*NORMALIZATIONS):
             moved = corrected(
                 "move the spread of the channels into the weights (correction.smooth_scales)",
@@ -223,6 +227,7 @@ def outlier_channel(evidence: Evidence) -> Iterator[Finding]:
             f"channel {channel} of {pair.tensor} reaches {peak:.4g}, half of its channels stay below {median:.4g}; a "
             f"step is {pair.step:.3g}",
             (
+                # Nothing in front of an input of the model could absorb its factors.
                 *(() if pair.tensor in evidence.graph.inputs else (moved,)),
                 calibrate_anew(f'calibrate {pair.tensor} by method="mse", which cuts the outlier', "mse", [pair.name]),
                 keep_in_float(pair.switches),
@@ -234,6 +239,7 @@ def wide_range(evidence: Evidence) -> Iterator[Finding]:
     """Find ranges that are several times wider than the data, for example because of outlying calibration samples."""
     for pair in evidence.pairs:
         seen = evidence.statistics[pair.tensor]
+        # Inputs are judged by `data_range`.
         if pair.tensor in evidence.graph.inputs or not 0.0 < FAR * seen.span <= pair.span:
             continue
         yield Finding(
@@ -269,6 +275,7 @@ def coarse_activation(evidence: Evidence) -> Iterator[Finding]:
 
 def spread_of(peaks: np.ndarray) -> tuple[int, float, float] | None:
     """Return the channel with the largest peak, its peak and the median peak; None if it is not an outlier."""
+    # Dead channels would lower the median, and of few channels it says little.
     alive = peaks[peaks > 0.0]
     if len(alive) < 4:
         return None

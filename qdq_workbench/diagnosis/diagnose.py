@@ -39,6 +39,7 @@ DETECTORS: tuple[Detector, ...] = (
     weights.coarse_weights,
 )
 _LEAST_SHARE = 0.02
+# Most sites have no cause but their grid, so that only the largest of these are reported.
 _MOST_COARSE = 3
 
 
@@ -157,6 +158,7 @@ def likely_causes(evidence: Evidence) -> list[tuple[float, Finding]]:
             if finding.kind == "stale_statistics" and any(each.kind == "data_range" for _, each in found):
                 continue  # the statistics fit the model's own data
             share = evidence.noise.share(finding.switches - taken) if finding.share is None else finding.share
+            # Also below the least share: an explained site does not count for a later detector.
             taken |= finding.switches
             if share >= _LEAST_SHARE:
                 found.append((share, finding))

@@ -73,6 +73,7 @@ class TensorStatistics:
     @property
     def variances(self) -> Floats:
         """Variance of every channel."""
+        # E[x^2] - E[x]^2, which rounding may make negative.
         return np.maximum(self.squares / self.count - np.square(self.means), 0.0)
 
     @property
@@ -166,6 +167,7 @@ class Noise:
 
 def noise_of(reference: list[Array], outputs: list[Array]) -> float:
     """Return the power of the error of outputs divided by that of the reference; of several outputs the worst."""
+    # SQNR = -10 log10(noise / signal), solved for the ratio; equal outputs have an SQNR of infinity and a ratio of 0.
     return float(10.0 ** (-get_metric("sqnr").measure(reference, outputs) / 10.0))
 
 
@@ -229,7 +231,9 @@ def read_evidence(q_model: QuantizedModel, samples: Samples, noise: Noise) -> Ev
                 statistics[name] = found
         for pair_name, placements in served.items():
             values, (low, high) = batch.float[placements[0].tensor], ranges[pair_name]
+            # Every grid holds 0, so that a range on one side of 0 is extended to it.
             cut = values.astype(np.float64) - np.clip(values, min(low, 0.0), max(high, 0.0))
+            # Weighted by samples: the last batch may be smaller.
             clipped[pair_name] += float(np.square(cut).mean()) * len(values) / max(samples.count, 1)
     pairs = tuple(
         Pair(name, placed[0].tensor, placed[0].quantizer, *ranges[name], tuple(placed), clipped[name])

@@ -88,6 +88,7 @@ def calibrate_anew(text: str, method: str | None = None, pairs: Collection[str] 
         other = replan_model(q_model, q_model.plan)
         _calibrate(other, data, method)
         if pairs:
+            # The calibration set all ranges; a copy with the old ones takes over those of `pairs`.
             found = other.activation_ranges()
             other = replan_model(q_model, q_model.plan)
             for layer in other.activation_quantizers:
@@ -247,6 +248,7 @@ def _asymmetric(decision: Decision, key: str) -> Decision:
 
 
 def _without(decision: Decision, site: str) -> Decision:
+    # An integer kernel needs quantized inputs and weights: one of both alone would only cost accuracy.
     if site == "weight" or (site == "input" and decision.quantize_weight):
         return dataclasses.replace(decision, input_indices=(), quantize_weight=False)
     if site == "input":

@@ -36,6 +36,7 @@ def stale_statistics(evidence: Evidence) -> Iterator[Finding]:
         room = np.maximum(variance, 0.0) + float(norm.epsilon)
         scale = np.sqrt((seen.variances + float(norm.epsilon)) / room)
         errors = np.square(scale - 1.0) + np.square(seen.means - mean) / room
+        # For normally distributed values: 1 / n of the mean and 1 / (2 n) of the standard deviation.
         sampling = 1.5 / max(seen.count, 1)  # the expected error from estimating mean and variance on finite data
         off = float(errors.mean()) - sampling
         if off <= _OFF:
@@ -52,6 +53,7 @@ def stale_statistics(evidence: Evidence) -> Iterator[Finding]:
         off, layer, tensor, text = worst
         more = f"; {count - 1} more normalizations are off" if count > 1 else ""
         fix = statistics_taken("take the statistics of the normalizations from these data, and calibrate anew")
+        # No site has this error, which is there without quantization; it is weighed against the error of quantization.
         share = off / (off + evidence.noise.total)
         yield Finding(
             "stale_statistics", layer, tensor, frozenset(), text + more, (fix,), share=share, changes_function=True

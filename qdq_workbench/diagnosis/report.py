@@ -186,6 +186,7 @@ class Diagnosis(SavedReport):
         return difference if self.higher_is_better else -difference
 
     def _cause(self, cause: Any) -> Cause:
+        # By identity, as Cause has eq=False: a cause of another report is refused, however similar.
         if isinstance(cause, Cause) and cause in self.causes:
             return cause
         if isinstance(cause, int) and not isinstance(cause, bool) and 0 <= cause < len(self.causes):

@@ -41,6 +41,7 @@ def dead_channels(evidence: Evidence) -> Iterator[Finding]:
         if kernel is None or kernel.ndim < 2 or seen is None or not (placement.weight or "").endswith("kernel"):
             continue
         axis = kernel.ndim - 2
+        # Only the input of the first call was looked at; another call may use these channels.
         if len(evidence.graph.calls(placement.layer)) > 1 or kernel.shape[axis] != len(seen.peaks):
             continue
         dead = np.flatnonzero(seen.peaks == 0.0)

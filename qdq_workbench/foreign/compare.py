@@ -168,6 +168,7 @@ def _values(first: onnx.ModelProto, second: onnx.ModelProto, pairs: Mapping[str,
     theirs = run_session(make_session(with_outputs(second, list(pairs.values())), optimized=False), renamed)
     found = {}
     for one, other in pairs.items():
+        # Inputs are not returned by a session, and tensors of other layouts cannot be compared by element.
         if one in ours and other in theirs and ours[one].shape == theirs[other].shape:
             found[one] = _sqnr(ours[one], theirs[other])
     return found

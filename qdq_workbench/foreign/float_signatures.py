@@ -27,6 +27,7 @@ from qdq_workbench.onnx_graph.qdq_graph import (
     type_name,
 )
 
+# Movements that keep every value of their input, and normalizations, which exporters fold.
 _TRANSPARENT = (MOVES - {"MaxPool", "GlobalMaxPool", "Slice", "Gather", "Split", "Tile", "Expand"}) | {
     "BatchNormalization",
     "Cast",
@@ -129,6 +130,7 @@ def _layers_in_steps(model: onnx.ModelProto) -> dict[str, tuple[str, str]]:
     operators = {node.op_type for node in model.graph.node}
     if not operators & {"Erf", "Reciprocal", "ReduceMean"}:
         return {}
+    # Shape inference serializes the model, which protobuf refuses beyond 2 GB.
     if constant_bytes(model) <= SINGLE_FILE_LIMIT:
         model = onnx.shape_inference.infer_shapes(model)
     graph = Graph(model)
@@ -173,6 +175,8 @@ class _View:
 
     def tensors(self) -> dict[str, ImportedTensor]:
         for index, name in enumerate(self._graph.inputs):
+            # By position, because names need not agree.
+            # Signatures hold within one process, because Python salts the hashes of texts.
             self._root(name, hash(("input", index)))
         for node in self._graph.nodes:
             self._visit(node)
@@ -204,6 +208,7 @@ class _View:
         if layer == "":
             return  # inside a layer, which has its signature as a whole
         reads = [tensor for tensor in ([source] if layer else node.input) if tensor in self._roots]
+        # It computes from constants alone, unless a branch or body of it reads activations from outside.
         if not reads and not any(subgraphs(node)):
             return
         if layer is None and self._is_transparent(node, reads):
@@ -229,6 +234,7 @@ class _View:
         elif self._is_clip(node):
             self._stages[root] = self._stages.get(root, 0) + (not self._ends_clip(node))
             self._last[root] = node.output[0]
+            # What a pair before the ReLU dequantizes is not the value at the end of the chain any more.
             self._values.pop(root, None)
         elif node.op_type not in (*MOVES, "Cast") and not self._pairs.get(root):
             self._last[root] = node.output[0]
@@ -238,6 +244,7 @@ class _View:
             return True
         if node.op_type == "Clip" and node.name.endswith(NARROWING):
             behind = self._graph.readers(node.output[0])
+            # Up to the slash of the suffix: the QuantizeLinear of the same pair has the same beginning.
             if behind and behind[0].op_type == QUANTIZE and behind[0].name.startswith(node.name[:-4]):
                 return True
         if self._is_clip(node):
@@ -280,6 +287,7 @@ class _View:
         if source is None or codes is None:
             return
         found = self._graph.parameters(source)
+        # A weight stored as floats before a QuantizeLinear has the integer type of the zero point.
         dtype = type_name(codes.dtype if found is None or codes.dtype.kind in "iu" else found[1].dtype)
         if integer_limits(dtype) is None:
             self._refuse(node.output[0], f"its weight, behind {name_of(source)!r}, is {dtype}, not integers")
@@ -300,6 +308,7 @@ class _View:
         name = _SAME_OPERATION.get(node.op_type, node.op_type)
         if name not in _WEIGHTED:
             return (name,)
+        # The number of elements, not the shape: exporters transpose and reshape weights.
         sizes = [self._size(tensor) for tensor in node.input[1:2]]
         return (name, *sizes, attribute(node, "group", 1))
 

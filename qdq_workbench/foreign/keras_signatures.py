@@ -35,6 +35,7 @@ def keras_view(
             spec.add(node.name, quantize_input=False, quantize_weight=False, quantize_output=True)
     q_model = quantize_model(model, "partial", spec, target="tensorrt")
     for layer in q_model.activation_quantizers:
+        # Any range will do: only names and structure of this file are read.
         layer.set_range(-1.0, 1.0)
     proto, _ = build_proto(q_model, get_target("tensorrt"), opset=None, dynamic_batch=True)
     view = read_float_view(proto)
@@ -51,6 +52,7 @@ def _inner_layers(file: QDQGraph, graph: ModelGraph, inner: Iterable[str]) -> di
     for name in inner:
         seen, waiting = {name}, [name]
         while waiting:
+            # Breadth first, so that the pair found is the nearest one: that of the output of the same layer.
             nodes = file.readers(waiting.pop(0))
             pair = next((node for node in nodes if node.op_type == QUANTIZE), None)
             if pair is not None:

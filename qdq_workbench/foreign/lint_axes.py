@@ -36,6 +36,7 @@ def channel_axes(graph: QDQGraph) -> Iterator[Finding]:
             continue  # blocks may lie along any axis; scales that do not fit are findings of `axes`
         axis %= values.ndim
         for turn in turns:
+            # Axis i of a Transpose's output is axis perm[i] of its input, so perm has to be inverted.
             axis = turn.index(axis) if turn else values.ndim - 1 - axis
         expected = _channel_axis(node, values.ndim)
         if axis != expected:
@@ -54,6 +55,7 @@ def _turned_weight(graph: QDQGraph, node: onnx.NodeProto) -> tuple[onnx.NodeProt
     while source is not None and source.op_type in ("Transpose", "Identity"):
         if source.op_type == "Transpose":
             orders = [list(item.ints) for item in source.attribute if item.name == "perm"]
+            # The search goes against the data flow, and the order of the result follows it.
             turns.insert(0, orders[0] if orders else [])
         source = graph.producer(source.input[0])
     return (source, turns) if source is not None and source.op_type == DEQUANTIZE else (None, [])

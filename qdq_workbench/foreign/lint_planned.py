@@ -52,6 +52,7 @@ def _is_partly_float(plan: PlacementPlan, layer: str) -> bool:
     """Return whether a plan leaves an input or a matrix of a layer in float."""
     calls = plan.graph.calls(layer)
     quantized = {placement.weight for placement in plan.placements if placement.layer == layer}
+    # Matrices alone: plans leave biases and other vectors in float in integer layers, too.
     matrices = {weight.name for weight in calls[0].weights if len(weight.shape) > 1}
     return bool(matrices - quantized) or any(
         plan.input_placement(call.name, index) is None for call in calls for index in range(len(call.inputs))

@@ -244,9 +244,11 @@ def _same_parameters(graph: QDQGraph, one: onnx.NodeProto, other: onnx.NodeProto
     """Return whether two nodes have equal scales and zero points; the float types of the scales may differ."""
     mine, theirs = graph.parameters(one), graph.parameters(other)
     if mine is None or theirs is None:
+        # Computed parameters are known to be equal only if they are the same tensors.
         return list(one.input[1:]) == list(other.input[1:])
     if mine[0].size > 1 and attribute(one, "axis", 1) != attribute(other, "axis", 1):
         return False
+    # A scale of shape () and one of shape (1,) mean the same.
     (scale, zero), (other_scale, other_zero) = ([array.squeeze() for array in found] for found in (mine, theirs))
     same_zero = zero.dtype == other_zero.dtype and np.array_equal(zero, other_zero)
     return same_zero and np.array_equal(scale.astype(np.float64), other_scale.astype(np.float64))

@@ -37,6 +37,7 @@ def block_axes(node: Node, weight: str) -> tuple[int, ...]:
     if "Dense" in classes and name == "kernel":
         return (0,)
     if not classes.isdisjoint({"Embedding", "ReversibleEmbedding"}):
+        # The reverse table is (features, words), and a product sums over its features.
         return {"embeddings": (1,), "reverse_embeddings": (0,)}.get(name, ())
     return ()
 

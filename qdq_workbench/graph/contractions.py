@@ -32,6 +32,7 @@ def count_products(equation: str, shapes: Sequence[Shape], batched: int = 0) -> 
     sizes: dict[str, int] = {}
     for letters, shape in zip(operands, shapes, strict=False):
         for letter, size in zip(letters, shape, strict=False):
+            # The largest, because a size that is unknown in one operand may be known in another.
             sizes[letter] = max(sizes.get(letter, 1), size or 1)
     sizes.update(dict.fromkeys(operands[batched][:1], 1))
     total, left = 0, set(operands[0])
@@ -74,6 +75,7 @@ def _letters(equation: str, shapes: Sequence[Shape]) -> tuple[list[list[str]], l
     hidden = max([0, *(rank for term, rank in zip(terms, ranks, strict=False) if _ELLIPSIS in term)])
     if result is not None:
         return operands, _expanded(result, hidden)
+    # Without a result in the equation, einsum sums over the letters that occur more than once.
     every = [letter for letters in operands for letter in letters]
     return operands, [letter for letter in every if letter.startswith("-") or every.count(letter) == 1]
 

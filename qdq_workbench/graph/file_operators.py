@@ -45,6 +45,7 @@ def main_operators(node: Node) -> tuple[str, ...] | None:
     if kind.role == "activation":
         settings = node.settings
         plain = len(node.inputs) == 1 and settings.get("alpha") in (None, 1, 1.0)
+        # How the converter writes a softmax along several axes, or an ELU with another alpha, is not known here.
         plain = plain and not isinstance(settings.get("axis"), (list, tuple))
         if node.is_a("ReLU") and not node.is_operation:  # any combination of slope, threshold and maximum
             plain = plain and not settings.get("negative_slope") and not settings.get("threshold")
@@ -54,6 +55,7 @@ def main_operators(node: Node) -> tuple[str, ...] | None:
     if kind.operators is None or (node.is_operation and len(node.inputs) != 2):
         return None  # with a constant, the operators depend on its value
     written = kind.operators
+    # Keras merges n tensors two by two; only a Concat takes all at once.
     return written * (len(node.inputs) - 1) if kind.role == "merge" and written != ("Concat",) else written
 
 

@@ -102,8 +102,11 @@ _AUGMENTATIONS = (
     *("RandomRotation", "RandomSaturation", "RandomSharpness", "RandomShear", "RandomTranslation", "RandomZoom"),
     "Solarization",
 )
+# The last axes of Keras's kernels: input and output channels; of depthwise ones, input channels and multiplier; of
+# transposed ones, output and input channels.
 _KERNEL, _NEXT_TO_LAST = {"kernel": -1}, {"kernel": -2}
 _SEPARABLE = {"depthwise_kernel": -2, "pointwise_kernel": -1}
+# The gates of a cell lie one behind the other on the last axis, so every gate and unit has a scale.
 _CELL = {"kernel": -1, "recurrent_kernel": -1}
 
 _ROWS: tuple[tuple[tuple[str, ...], Kind], ...] = (
@@ -129,7 +132,7 @@ _ROWS: tuple[tuple[tuple[str, ...], Kind], ...] = (
     (("Attention", "AdditiveAttention"), Kind("attention")),
     (("Bidirectional",), Kind("wrapper")),
     (("TimeDistributed", "SpectralNormalization"), Kind("wrapper", holds_one=True)),
-    (("BatchNormalization",), Kind("batch normalization", "float", operators=("Mul", "Add"))),
+    (("BatchNormalization",), Kind("batch normalization", "float", operators=("Mul", "Add"))),  # if nothing absorbs it
     (
         ("LayerNormalization", "GroupNormalization", "RMSNormalization", "UnitNormalization"),
         Kind("normalization", "float"),
@@ -161,6 +164,7 @@ _ROWS: tuple[tuple[tuple[str, ...], Kind], ...] = (
     (_ranked("UpSampling{}D", 2), Kind("upsampling", "float", operator="Resize", operators=("Resize",))),
     (_ranked("UpSampling{}D", 1, 3), Kind("upsampling", "float", operator="Resize")),
     (_ranked("ZeroPadding{}D"), Kind("padding", operator="Pad", operators=("Pad",))),
+    # No `operator`: it may pad with negative values (`op_kinds.pads_with_zeros`).
     (("Pad",), Kind("padding operation", operators=("Pad",), only_operation=True)),
     (_ranked("Cropping{}D"), Kind("cropping", operator="Slice")),
     (("Flatten", "Reshape"), Kind("movement", operator="Reshape")),

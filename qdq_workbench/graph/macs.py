@@ -163,6 +163,7 @@ def _recurrent(layer: _Layer) -> int:
         steps = shape[1] or 1
     places = 1
     if layer.is_a("ConvLSTM"):
+        # A kernel has the spatial axes, and behind them input and output channels.
         axes = max((len(kernel) - 2 for kernel in layer.kernels.values()), default=0)
         first = any(part.settings.get("data_format") == "channels_first" for part in layer.parts)
         places = _size(layer.result[-axes:] if first else layer.result[-axes - 1 : -1])
@@ -201,12 +202,14 @@ def _multi_head(layer: _Layer) -> int:
     queries, keys = _size([query[axis] for axis in axes]), _size([value[axis] for axis in axes])
     total = 0
     for name, kernel in layer.kernels.items():
+        # Keys and values are projected at the positions of the second input, queries and results at those of the first.
         total += math.prod(kernel) * (keys if name.startswith(("key", "value")) else queries)
     return shared * (total + _scores(layer, queries, keys))
 
 
 def _scores(layer: _Layer, queries: int, keys: int) -> int:
     """Return the products of queries by keys and of scores by values, over all heads."""
+    # The kernel of the queries is (features, heads, width), that of the output (heads, width, features).
     query = layer.kernels.get("query/kernel", ())
     value = layer.kernels.get("attention_output/kernel", query[1:])
     return queries * keys * (math.prod(query[1:]) + math.prod(value[:2]))
@@ -254,6 +257,7 @@ def _of_operation(node: Node, operands: list[tuple[Shape, bool]], result: Shape)
         return 0
     shapes = [shape for shape, _ in operands]
     batched = next((index for index, (_, is_tensor) in enumerate(operands) if is_tensor), 0)
+    # Counts are for one sample, but a fixed batch size is a part of the shapes.
     batch = (shapes[batched][0] or 1) if shapes[batched] else 1
     settings, name = node.settings, node.class_name
     if name == "Einsum":
@@ -270,6 +274,7 @@ def _of_operation(node: Node, operands: list[tuple[Shape, bool]], result: Shape)
     if name == "Vdot":
         return _size(shapes[0]) // batch
     if name == "Tensordot":
+        # Every axis occurs in two of the three, as in `_dot`.
         return math.isqrt(_size(shapes[0]) * _size(shapes[1]) * _size(result)) // batch
     return _size(result) * _size(shapes[0][-1:]) // batch
 

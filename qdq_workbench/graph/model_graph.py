@@ -199,6 +199,7 @@ class ModelGraph:
 
     @functools.cached_property
     def _readers_by_tensor(self) -> dict[str, list[tuple[Node, int]]]:
+        # Tensors that nothing reads have an entry, too: `readers` takes a missing one for an unknown name.
         readers: dict[str, list[tuple[Node, int]]] = {name: [] for name in self.tensors}
         for node in self.nodes:
             for index, tensor in enumerate(node.inputs):
@@ -277,6 +278,7 @@ class ModelGraph:
         Raises:
             SpecError: If the graph has no such tensor; the message shows the nearest names.
         """
+        # `x + x` reads `x` twice, so neither operand is its only use.
         return len(self.readers(tensor)) == 1 and tensor not in self.outputs
 
     def _no_tensor(self, name: str) -> SpecError:

@@ -52,6 +52,7 @@ def is_never_negative(graph: ModelGraph, tensor: str) -> bool:
 
 def _never_negative(graph: ModelGraph) -> frozenset[str]:
     found: set[str] = set()
+    # One pass in computing order: a tensor may be reached by exponentially many paths.
     for node in graph.nodes:
         kept = _keeps(node) and bool(node.inputs) and found.issuperset(node.inputs)
         if kept or _makes(node):
@@ -70,6 +71,7 @@ def _keeps(node: Node) -> bool:
         return False
     if node.settings.get("interpolation", "nearest") not in INTERPOLATIONS:
         return False
+    # A joined constant may be negative.
     return not node.settings.get("joins_constants")
 
 
@@ -104,4 +106,5 @@ def read_by(operator: str, inputs: Collection[str]) -> list[str]:
     names = list(inputs)
     if operator == "Concat":
         return names
+    # The third input of a Pad is the value that it pads with.
     return names[:1] + ([names[2]] if operator == "Pad" and len(names) > 2 and names[2] else [])

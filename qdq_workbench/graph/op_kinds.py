@@ -108,11 +108,13 @@ def ends_in_convolution(graph: ModelGraph, tensor: str) -> bool:
     """
     path = [tensor]
     found = {}
+    # From the sum backwards, so the last layer of the chain comes first.
     for kind, belongs in (("dropout", _is_dropout), ("activation", is_activation), ("batch_norm", _is_batch_norm)):
         node = graph.producer(path[-1])
         found[kind] = belongs(node) and len(node.inputs) == 1
         if found[kind]:
             path.append(node.inputs[0])
+    # The chains of NVIDIA's toolkit, and Conv-BN-Dropout: directly behind a convolution neither of the two counts.
     if (found["dropout"] or found["activation"]) and not found["batch_norm"]:
         return False
     return is_convolution(graph.producer(path[-1])) and all(graph.has_one_use(name) for name in path)

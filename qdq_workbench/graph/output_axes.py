@@ -37,6 +37,7 @@ def _output_axes(node: Node, weight: str) -> tuple[int, ...] | None:
     if "EinsumDense" in classes:
         letters, result = kernel_letters(owner)
         return tuple(axis for axis, letter in enumerate(letters) if letter in result) if result else None
+    # A depthwise filter reads one channel, so neither of the last two axes is summed over.
     if name == "depthwise_kernel" or not classes.isdisjoint(DEPTHWISE):
         return (len(shape) - 2, len(shape) - 1)
     if not classes.isdisjoint(TRANSPOSED):

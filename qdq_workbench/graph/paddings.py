@@ -34,8 +34,10 @@ def zeros_added(graph: ModelGraph, padding: Node) -> list[tuple[int, int]] | Non
     """Return how many zeros a layer or an operation adds before and after each axis; None if unknown."""
     if padding.is_operation:
         zeros = _ends(padding.settings[ZEROS])
+        # `ops.pad` takes one pair for all axes, too.
         return zeros if len(zeros) > 1 else zeros * len(graph.tensors[padding.outputs[0]].shape)
     amounts = padding.settings.get("padding")
+    # The one axis of a `ZeroPadding1D` has (before, after); other classes have such a pair per axis.
     spatial = _ends([amounts] if padding.is_a("ZeroPadding1D") and amounts else amounts)
     if not spatial:
         return None
@@ -57,6 +59,7 @@ def _pads_by_size(graph: ModelGraph, reader: Node) -> bool:
     sizes = shape[2:] if reader.settings.get("data_format") == "channels_first" else shape[1:-1]
     steps = reader.settings.get("strides") or 1
     strides = steps if isinstance(steps, (list, tuple)) else [steps]
+    # With steps of 1 the padding is that of the window, whatever the size.
     return None in sizes and any(step != 1 for step in strides)
 
 
@@ -84,6 +87,7 @@ def _own_padding(graph: ModelGraph, pool: Node, windows: list[int]) -> list[tupl
     for size, window, step in zip(sizes, windows, strides, strict=False):
         if size is None:
             return None
+        # TensorFlow's SAME: ceil(size / step) windows, and the odd element of the padding at the end.
         total = max((-(-size // step) - 1) * step + window - size, 0)
         found.append((total // 2, total - total // 2))
     return found

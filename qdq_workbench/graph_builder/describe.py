@@ -143,6 +143,7 @@ def _settings(operation: Any) -> dict[str, Any]:
         if value is None:
             continue
         try:
+            # As in a plan that was read from JSON, where tuples are lists: its graph is compared with the model's.
             found[key] = json.loads(json.dumps(value))
         except TypeError:
             found[key] = str(value)
@@ -182,6 +183,7 @@ def _operands(operation: Any, operands: tuple[Any, ...]) -> dict[str, Any]:
 def _zeros(operation: Any, call: tuple[tuple[Any, ...], Mapping[str, Any]]) -> dict[str, Any]:
     """Return how many zeros `ops.pad` adds before and after each axis; nothing if it pads with other values."""
     kind = type(operation)
+    # An operation of the user's own may be called `Pad` too.
     if kind.__name__ not in PADDING_OPERATIONS or not kind.__module__.startswith("keras."):
         return {}
     if operation.mode != "constant":

@@ -113,6 +113,7 @@ def _float_config(config: Any) -> Any:
         return type(config)(_float_config(item) for item in config)
     if not isinstance(config, dict):
         return config
+    # `source_name` is the float policy from which a quantized one was made.
     if "DTypePolicy" in str(config.get("class_name")) and "source_name" in config.get("config", {}):
         return {"module": "keras", "class_name": "DTypePolicy", "config": {"name": config["config"]["source_name"]}}
     return {key: None if key == "quantization_config" else _float_config(value) for key, value in config.items()}
@@ -171,6 +172,7 @@ def _integers(layer: Any, path: str) -> KerasIntegers:
         raise _refusal(layer, path, "its scales do not lie along the output axes behind the others")
     flat = codes.reshape(-1, outs)
     grid = _symmetric(flat, 8 if mode == "int8" else 4)
+    # Keras divides; a product with the rounded reciprocal, which is the scale, may differ in the last bit.
     values = (flat.astype(np.float32) / factor).reshape(shape)
     scale = (np.float32(1) / factor).astype(np.float32)
     return _one_group(layer, path, codes, scale, np.zeros(outs, np.int32), axes, grid, values)
@@ -247,6 +249,7 @@ def _one_group(
     outs = [axis for axis in range(codes.ndim) if axis not in axes]
     if len(outs) == 1:
         return KerasIntegers(codes, scale, zero, grid.replace(axis=outs[0]), values)
+    # One scale per combination of output axes is a block along the summed axis; a block has 2 values or more.
     if len(axes) != 1 or codes.shape[axes[0]] < 2:
         raise _refusal(layer, path, "its scales lie along several axes, and it sums up over several too")
     shape = [1 if axis in axes else size for axis, size in enumerate(codes.shape)]
@@ -275,6 +278,7 @@ def _in_groups(
     if group >= rows:
         values = ((codes.reshape(rows, -1) - zero[0]).astype(np.float32) * scale[0]).reshape(codes.shape)
         return _one_group(layer, path, codes, scale[0], zero[0], axes, grid, values)
+    # Where groups cross the end of the axis, blocks of the common divisor cross neither.
     block = group if len(axes) == 1 or inner % group == 0 else math.gcd(group, inner)
     if block < 2:
         raise _refusal(layer, path, f"groups of {group} do not fit its axis of {inner} inputs")

@@ -15,6 +15,7 @@ import keras
 
 from qdq_workbench.graph.free_names import take_name
 
+# Default names of Keras's variables, numbered in the order of creation: a copy has others.
 _UNNAMED = re.compile(r"variable(_\d+)?")
 
 

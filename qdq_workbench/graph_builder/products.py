@@ -36,8 +36,10 @@ def in_parts(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 def _einsum(equation: str, one: Any, other: Any) -> Any:
     """Return an einsum of two tensors as a matrix product; None if it is none."""
     left, right, result = given = product_terms(equation)
+    # An axis that occurs twice in a term is a diagonal or a trace.
     if "..." in equation or not result or any(len(set(axes)) != len(axes) for axes in given):
         return None
+    # An axis of one operand that the result lacks would be summed before the product.
     if not set(left) ^ set(right) <= set(result) or not set(result) <= set(left) | set(right):
         return None
     summed = [axis for axis in left if axis in right and axis not in result]
@@ -45,6 +47,7 @@ def _einsum(equation: str, one: Any, other: Any) -> Any:
                      ((left, right), (right, left)))  # fmt: skip
     if len(summed) != 1 or not rows or not columns:
         return None
+    # `matmul` returns rows before columns: the operands are swapped rather than the result turned.
     if result.index(columns[-1]) < result.index(rows[-1]):
         return _einsum(f"{right},{left}->{result}", other, one)
     shared = [axis for axis in result if axis in left and axis in right]
@@ -95,6 +98,7 @@ def _attention(operation: Any, given: Mapping[str, Any]) -> Any:
 
 
 def _groups(queries: int | None, keys: int | None) -> int:
+    # A single head of keys broadcasts in the product; only several are repeated.
     return queries // keys if queries and keys and queries > keys > 1 else 1
 
 

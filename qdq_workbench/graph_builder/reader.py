@@ -118,6 +118,7 @@ def bind_graph(model: keras.Model, *, enter_layers: bool = True) -> BoundGraph:
     """
     functional = functional_of(model)
     closed: dict[int, str] | None = {} if enter_layers and not getattr(model, "has_plan", False) else None
+    # Shared weights show in the whole graph alone: layers that read them are closed, and the model is read again.
     while True:
         reader = _Reader(closed)
         names = reader.add_inputs(functional)
@@ -161,6 +162,7 @@ class _Reader:
     def __init__(self, closed: dict[int, str] | None = None) -> None:
         self.blocks: dict[str, tuple[str, ...]] = {}
         self._closed = closed
+        # By id; the object is stored beside its layer, so that no id is reused while the reader lives.
         self._weights: dict[int, tuple[Any, Any]] = {}
         self._entered: list[tuple[Any, Any]] = []
         self._floats: dict[int, tuple[Any, Any]] = {}
@@ -183,6 +185,7 @@ class _Reader:
     def drop_unread(self, outputs: list[str]) -> None:
         """Drop the calls that no output depends on, such as those of an unread output of a nested model."""
         needed = needed_nodes(self.nodes, outputs)
+        # Inputs stay, read or not: they are the signature of the model.
         self.nodes = [node for node in self.nodes if node.name in needed or node.class_name == "InputLayer"]
         self.calls = [call for call in self.calls if call.node.name in needed]
         kept = {name for node in self.nodes for name in node.outputs}
@@ -204,6 +207,7 @@ class _Reader:
         for step in steps:
             operation, rename = self._in_float(step.operation, prefix + step.name), _renamer(names)
             args, kwargs = tree.map_structure(rename, (step.args, step.kwargs))
+            # As in Keras, the argument of a call wins over that of the model or layer around it.
             if training is not None and not isinstance(kwargs.get("training"), bool) and takes_training(operation):
                 kwargs["training"] = training
             inner = operation._functional if isinstance(operation, keras.Sequential) else operation

@@ -53,6 +53,7 @@ class SizeSteps:
 
     def __init__(self, graph: Any, scope: TraceScope, compute_dtype: str) -> None:
         self._scope = scope
+        # Half precision is recorded as `COMPUTE`, so that a copy with another policy computes in its own precision.
         self._compute = compute_dtype if compute_dtype not in ("float32", "float64") else ""
         self._captured = {id(inside): outside for outside, inside in getattr(graph, "captures", ())}
 
@@ -140,6 +141,7 @@ class _Walk:
         return {"op": "Const", "value": array.tolist(), "dtype": dtype, "shape": list(array.shape)}
 
     def _step(self, op: Any) -> dict[str, Any]:
+        # `op.inputs` is flat: an argument that takes a list, as of ConcatV2 and Pack, covers several of its tensors.
         rest = [self.name(tensor) for tensor in op.inputs]
         parameters = list(inspect.signature(getattr(tf.raw_ops, op.type)).parameters)[:-1]  # the last is `name`
         inputs: dict[str, Any] = {}
@@ -164,5 +166,6 @@ def _dtype_name(dtype: Any, compute: str) -> str:
 def _constant(steps: list[dict[str, Any]], result: str) -> Any:
     """Return the value of a tensor without dependencies, as an eager tensor."""
     form: dict[str, Any] = {"steps": steps, "result": result, "sizes": [], "shape": None, "result_dtype": "float32"}
+    # Outside of the graph of the trace, so that the result is an eager tensor.
     with tf.init_scope():
         return SizeComputation(**form).call(())

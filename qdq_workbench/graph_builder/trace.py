@@ -92,6 +92,7 @@ def trace_call(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output
         found = _Tracer(layer, args, kwargs).trace()
     else:
         given = {key: value for key, value in kwargs.items() if key != "training"}
+        # `training` may decide in Python which calls are made, so the code is run for both values.
         in_training, found = (_Tracer(layer, args, {**given, "training": on}).trace() for on in (True, False))
         found = _let_training_decide(in_training, found)
     _check_outputs(found.outputs, outputs)
@@ -119,6 +120,7 @@ def _check_outputs(found: list[Any], outputs: list[Any]) -> None:
 def _let_training_decide(in_training: Trace, found: Trace) -> Trace:
     """Merge two traces, if they differ only in `training` arguments and dropouts, into one that follows the model."""
     (theirs, their_form), (ours, our_form) = _without_dropouts(in_training), _without_dropouts(found)
+    # A dropout that is on at inference too belongs to the function of the layer, not to its training.
     always = any(step.kwargs.get("training") is True for step in found.steps if _is_dropout(step))
     if their_form != our_form or always:
         raise CannotEnterError(
@@ -128,6 +130,7 @@ def _let_training_decide(in_training: Trace, found: Trace) -> Trace:
     for step, at_inference in zip(theirs, ours, strict=True):
         if step.kwargs.get("training") is True and at_inference.kwargs.get("training") is False:
             del step.kwargs["training"]
+    # The trace in training is returned, because code such as `if training:` calls dropouts in that one alone.
     for step in in_training.steps:
         if _is_dropout(step):
             step.kwargs.pop("training", None)
@@ -263,6 +266,7 @@ class _Tracer:
                 raise CannotEnterError(f"{kind} depends on a size that is not known")
 
     def _argument(self, value: Any) -> Any:
+        # Tensors of a graph lack `numpy`, unlike eager ones, which are constants.
         symbolic = tf.is_tensor(value) and not hasattr(value, "numpy")
         return self._visited(value) if symbolic or isinstance(value, (keras.KerasTensor, keras.Variable)) else value
 
@@ -271,8 +275,10 @@ class _Tracer:
             if step.operation is variable:
                 return step.outputs[0]
         floats, layer = "float" in variable.dtype, self._layer
+        # As Keras casts a variable that the code of a layer reads.
         dtype = layer.compute_dtype if floats and layer.autocast else variable.dtype
         made = keras.KerasTensor(tuple(variable.shape), dtype=dtype)
+        # Any input will do: the layer of a weight needs one to be a part of the graph.
         self._add(Step(variable, (self._inputs[0],), {}, [made]))
         return made
 
@@ -306,6 +312,7 @@ class _Tracer:
 def _cause(error: BaseException) -> str:
     """Return the cause of an error, without the text that Keras wraps around it for every layer."""
     text = str(error)
+    # Keras sets the message that it wraps in bold.
     while "\x1b[1m" in text:
         text = text.partition("\x1b[1m")[2].rpartition("\x1b[0m")[0]
     return f"{type(error).__name__}: {first_line(ValueError(text))[:200]}"

@@ -158,9 +158,11 @@ def _reshape(original: Callable[..., Any], x: Any, newshape: Any) -> Any:
     trace = getattr(_LOCAL, "trace", None)
     if trace is None or not isinstance(x, keras.KerasTensor) or not isinstance(newshape, (list, tuple)):
         return original(x, newshape)
+    # Here None stands for a scalar of the trace, and -1 for a size that follows from the others.
     sizes = [size if isinstance(size, int) else -1 if size is None else None for size in newshape]
     if None not in sizes:
         return original(x, newshape)
+    # A single unknown size follows from the others, so a plain reshape does.
     if sizes.count(None) == 1 and -1 not in sizes:
         return original(x, [-1 if size is None else size for size in sizes])
     known = _rest_of(x, newshape, sizes, trace)

@@ -37,6 +37,7 @@ ACTIVATION = [
 DEFAULT_CHANNEL_AXIS_DICT = DefaultDict(
     {
         layers.Conv2D: (3, 2),
+        # Depthwise kernels are (height, width, channels, multiplier); transposed ones have the outputs in front.
         layers.DepthwiseConv2D: (2, 2),
         layers.Dense: (1, 0),
         layers.Conv2DTranspose: (2, 3),

@@ -172,9 +172,11 @@ class _Run:
 
     def run(self, source: keras.Model) -> tuple[QuantizedModel, UserInformation]:
         model = self._equalized_or_folded(source)
+        # The reference for learning: the steps so far do not change what the model computes, those below do.
         original = model = self._shifted(model)
         model = self._weights_chosen(model)
         corrects = self._config.weights_bias_correction and self._config.enable_weights_quantization
+        # Learning would move the corrected biases again.
         if corrects and not (self._learning and self._learning.train_bias):
             model = correct_biases(model, self._data, plan=self._plan(model, quiet=True))
             self._steps.append("biases corrected for the rounding of the weights")
@@ -223,6 +225,7 @@ class _Run:
         config = self._config
         if not config.enable_weights_quantization:
             return model
+        # The weights are still to be clustered, so this plan has to name them as quantized.
         plan = self._plan(model, quiet=True, codebook=False)
         if config.uses_codebook:
             method = "kmeans" if config.weights_quantization_method is QuantizationMethod.KMEANS else "lut"
@@ -270,6 +273,7 @@ class _Run:
 def _knowing_padding(info: FrameworkInfo) -> FrameworkInfo:
     """Return a copy of the information that also lists the Pad and Add operations which `shift_negative` inserts."""
     known = copy.copy(info)
+    # New lists: a shallow copy shares those of the user's object.
     known.no_quantization_ops = [*info.no_quantization_ops, "Pad"]
     if not info.in_activation_ops("Add"):
         known.activation_ops = [*info.activation_ops, "Add"]

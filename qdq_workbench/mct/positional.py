@@ -82,6 +82,7 @@ def _named(args: Sequence[Any], named: Mapping[str, Any], fields: Sequence[str])
     given = {_OLD_NAMES.get(name, name): value for name, value in named.items()}
     version = _version_of(args)
     names = [*_FORMS[version]]
+    # Argument 15 of 1.5 is the switch shift_negative_threshold_recalculation, which this class does not have.
     if version == "1.5" and not isinstance(args[15] if len(args) > 15 else None, bool):
         names = [*names[:15], *(name for name in fields if name not in names)]  # this class's fields after MCT's
     if len(args) > len(names):
@@ -103,8 +104,10 @@ def _version_of(args: Sequence[Any]) -> str:
         return "1.0 to 1.2"
     if len(args) > 2 and isinstance(args[2], int) and not isinstance(args[2], bool):
         return "1.3"
+    # Argument 9, counted from 0, is the switch activation_channel_equalization in 1.7, else the number z_threshold.
     if len(args) > 9 and isinstance(args[9], bool):
         return "1.7"
+    # Argument 12 is the number shift_negative_ratio in 1.4 and the switch linear_collapsing in 1.5.
     if len(args) > 12 and not isinstance(args[12], bool):
         return "1.4"
     return "1.5"

@@ -20,6 +20,7 @@ class QuantizationErrorMethod(enum.Enum):
     NOCLIPPING = 0
     MSE = 1
     MAE = 2
+    # MCT's values: it has no 3.
     KL = 4
     LP = 5
 
@@ -191,6 +192,7 @@ class QuantizationConfig:
             warnings.warn(
                 f"Not available, so without effect: {', '.join(missing)}.",
                 UserWarning,
+                # This method, __post_init__, the dataclass's __init__, `from_arguments`, the caller.
                 stacklevel=5,
             )
 

@@ -95,6 +95,7 @@ def _output_type(node: Node, index: int, types: dict[str, int], opset: int) -> i
     if node.op == "QuantizeLinear":
         return types[node.inputs[2]] if len(node.inputs) > 2 else TensorProto.UINT8
     if node.op == "DequantizeLinear":
+        # A DequantizeLinear computes in the type of its scale.
         return types[node.inputs[1]]
     if node.op == "Cast":
         return int(node.get("to"))

@@ -76,12 +76,14 @@ class Graph:
         self.inputs: dict[str, onnx.ValueInfoProto] = {value.name: value for value in graph.input}
         self.outputs: dict[str, onnx.ValueInfoProto] = {value.name: value for value in graph.output}
         self.constants: dict[str, np.ndarray] = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
+        # Files of IR version 3 list their initializers among the inputs as well.
         for name in self.constants:
             self.inputs.pop(name, None)
         self.shapes: dict[str, Shape] = {}
         for value in (*graph.input, *graph.output, *graph.value_info):
             self._learn_shape(value)
         #: The nodes that `move_to_channels_first` flipped.
+        # Passes visit them, and the order of a set would follow addresses in memory, which differ in every run.
         self.channels_first: dict[Node, None] = {}
         #: Whether a layer normalization of images is slower with Transposes around it than in steps, for the target.
         self.slow_transposes = False
@@ -111,6 +113,7 @@ class Graph:
         copied.channels_first, copied.half, copied.slow_transposes = {}, self.half, self.slow_transposes
         copied.may_join = self.may_join
         for node in self.nodes:
+            # `replace_reads` renames tensors inside bodies; other attributes are only replaced as a whole.
             attributes = copy.deepcopy(node.attributes) if _has_bodies(node) else dict(node.attributes)
             new = Node(node.op, list(node.inputs), list(node.outputs), attributes, node.name, node.domain)
             copied._insert(new)
@@ -262,6 +265,7 @@ class Graph:
 
     def prune(self) -> None:
         """Remove nodes and constants that no graph output depends on."""
+        # Compared by content: outputs are also deleted from the dictionary itself, which `_changed` does not notice.
         if self._pruned_to == list(self.outputs):
             return
         needed, todo = set(), list(self.outputs)
@@ -285,6 +289,7 @@ class Graph:
         return list(self._order)
 
     def _sort(self) -> list[Node]:
+        # Depth first with a stack of its own: a deep model exceeds Python's recursion limit.
         done: set[int] = set()
         order: list[Node] = []
         for root in self.nodes:
@@ -338,6 +343,7 @@ def _all_reads(node: Node) -> list[str]:
 
 
 def _has_bodies(node: Node) -> bool:
+    # Nothing is known of operators of other domains, so they are searched for bodies, too.
     return node.op in _WITH_BODIES or node.domain != ""
 
 
@@ -358,6 +364,7 @@ def outer_reads(graph: onnx.GraphProto) -> list[str]:
     """Return the tensors that a loop or branch body, nested bodies included, reads from the graphs around it."""
     local = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     local |= {output for node in graph.node for output in node.output}
+    # A body may return a tensor of the graph around it without any node between.
     reads = [value.name for value in graph.output]
     for node in graph.node:
         reads.extend(node.input)

@@ -54,6 +54,7 @@ def read_model(
         raise FileAccessError(f"Cannot read the file: {error.strerror or error}. {received}") from error
     except Exception as error:
         raise refusal(f"The file is not an ONNX model, or is damaged: {error}. {advice}. {received}") from error
+    # protobuf reads an empty file, and some of other kinds, as a message without fields.
     if not model.graph.output:
         raise refusal(f"The file is not an ONNX model, or is empty: it has no outputs. {advice}. {received}")
     return model
@@ -74,11 +75,13 @@ def write_model(proto: onnx.ModelProto, path: str | pathlib.Path) -> pathlib.Pat
         ExportError: If `onnx.checker` refuses a large model, which it checks from the file alone.
     """
     target = check_place(path)
+    # Read first: the file that refers to the earlier data is about to be replaced.
     before = _own_data_files(target)
     written: set[pathlib.Path] = set()
     if constant_bytes(proto) <= SINGLE_FILE_LIMIT:
         write_atomically(target, lambda temporary: temporary.write_bytes(proto.SerializeToString()))
     else:
+        # The data first, so that no model file ever refers to data that are not there.
         data = target.with_name(f"{target.name}.{_content_digest(proto)}.data")
         write_atomically(data, lambda temporary: _move_constants(proto, temporary, data.name))
         write_atomically(target, lambda temporary: _write_checked(proto, temporary))
@@ -142,6 +145,7 @@ def _is_place(entry: onnx.StringStringEntryProto) -> bool:
 
 
 def _large_tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    # The default threshold of onnx.save_model: shapes and other small constants stay where shape inference sees them.
     return (tensor for tensor in proto.graph.initializer if len(tensor.raw_data) >= 1024)
 
 
@@ -157,6 +161,7 @@ def _move_constants(proto: onnx.ModelProto, path: pathlib.Path, name: str) -> No
     """Move the constants to a data file, each at a multiple of 4,096 bytes, and refer to them there."""
     with path.open("wb") as file:
         for tensor in _large_tensors(proto):
+            # ONNX recommends multiples of the page size, with which a runtime can map the file into memory.
             file.write(b"\0" * (-file.tell() % 4096))
             offset, length = file.tell(), len(tensor.raw_data)
             file.write(tensor.raw_data)

@@ -21,6 +21,7 @@ def kernels_saturate() -> bool:
 
     They do on x86-64 without VNNI, where an instruction adds two products in 16 bits.
     """
+    # The largest products: two of them, 2 * 255 * 127, exceed 16 bits.
     weight = np.full((_VALUES, 1), 127, np.int8)
     graph = helper.make_graph(
         [helper.make_node("MatMulInteger", ["x", "w"], ["y"])],
@@ -43,6 +44,7 @@ def may_saturate(proto: onnx.ModelProto) -> bool:
         for tensor in proto.graph.initializer
         if tensor.name in quantized and tensor.data_type == TensorProto.INT8
     )
+    # In 16 bits, because the magnitude of -128 does not fit into int8.
     return kernels_saturate() and any(
         np.abs(numpy_helper.to_array(weight).astype(np.int16)).max(initial=0) > _LARGEST_SAFE for weight in weights
     )

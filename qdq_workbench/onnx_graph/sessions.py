@@ -126,6 +126,7 @@ def with_outputs(model: onnx.ModelProto, tensors: Iterable[str]) -> onnx.ModelPr
     written = {output for node in copy.graph.node for output in node.output}
     for name in dict.fromkeys(tensors):
         if name in written and name not in present:
+            # Without a type, which ONNX Runtime infers.
             copy.graph.output.append(onnx.helper.make_empty_tensor_value_info(name))
     return copy
 
@@ -150,6 +151,8 @@ def make_session(
     options.log_severity_level = 4  # fatal: failures are raised as errors
     disabled = []
     if as_planned:
+        # Off: the optimizer that quantizes float weights between two pairs, and the rounding of the float input to int8
+        # in MatMulNBits, whose accuracy level 1 is float32.
         disabled.append("WeightBiasQuantization")
         options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
     if exact_sums:

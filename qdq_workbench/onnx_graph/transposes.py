@@ -75,6 +75,7 @@ def merge_transposes(graph: Graph) -> None:
             perm = tuple(inner[axis] for axis in perm)
             graph.set_inputs(node, [before.inputs[0]])
             node.set("perm", list(perm))
+        # The name of a graph output has to stay, and with it the node that writes it.
         if node.output in graph.outputs:
             continue
         if perm == tuple(range(len(perm))):
@@ -85,4 +86,5 @@ def merge_transposes(graph: Graph) -> None:
         if first is not node:
             graph.replace_reads(node.output, first.output)
             graph.remove(node)
+    # Transposes that others were composed with may have no reader left.
     graph.prune()

@@ -17,8 +17,6 @@ from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import BEFORE_ACTIVATION, activation_name
 from qdq_workbench.placement.settings import Settings
 
-# Activations of which TensorFlow Model Optimization quantizes the input, not the output.
-
 
 def ask_config(config: Any, node: Node, layer: Any, weights: Sequence[tuple[str, Any]], source: str) -> Settings:
     """Return the settings that a `QuantizeConfig` gives a layer.
@@ -45,6 +43,7 @@ def ask_config(config: Any, node: Node, layer: Any, weights: Sequence[tuple[str,
 
 def _weights(config: Any, layer: Any, weights: Sequence[tuple[str, Any]], where: str) -> dict[str, Any]:
     """Return the settings per weight, and check that the setter assigns each quantized weight unchanged."""
+    # By identity: `==` of Keras variables compares their values.
     names = {id(variable): name for name, variable in weights}
     found: dict[str, Any] = {}
     chosen: dict[str, Any] = {}
@@ -202,6 +201,7 @@ class _StandIn:
     """Looks like a layer, with its inner layers, and records assignments instead of carrying them out."""
 
     def __init__(self, layer: Any, assigned: list[_Assignment], path: str = "") -> None:
+        # Not `self._layer = ...`, which `__setattr__` would record.
         object.__setattr__(self, "_layer", layer)
         object.__setattr__(self, "_assigned", assigned)
         object.__setattr__(self, "_path", path)
@@ -213,6 +213,7 @@ class _StandIn:
 
     def __getattr__(self, name: str) -> Any:
         layer, assigned, path = (object.__getattribute__(self, key) for key in ("_layer", "_assigned", "_path"))
+        # A setter may read what it has assigned before; the last assignment counts.
         for each in reversed(assigned):
             if each.holder is layer and each.attribute == name:
                 return each.value
@@ -225,6 +226,7 @@ class _StandIn:
 
 def _replaced_inside(value: Any, assigned: list[_Assignment], path: str) -> Any:
     """Return stand-ins for inner layers, alone or in a list or dictionary; other values as they are."""
+    # By their interface, because this package does not import Keras.
     if hasattr(value, "trainable_weights") and callable(getattr(value, "call", None)):
         return _StandIn(value, assigned, f"{path}.")
     if isinstance(value, (list, tuple)):

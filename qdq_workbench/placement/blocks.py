@@ -71,6 +71,7 @@ def check_blocks(
             continue  # a file has one scale per output instead
         _check_grid(placement, placement.quantizer, target)
         _check_size(graph.node(placement.node), placement, target)
+        # Behind a quantized input ONNX Runtime dequantizes 4-bit blocks and computes in float; with 8 bits it fails.
         if placement.quantizer.num_bits <= _FEW_BITS:
             continue
         for call in graph.calls(placement.layer):
@@ -130,6 +131,7 @@ def _check_size(node: Node, placement: Placement, target: Target) -> None:
 def _check_grid(placement: Placement, grid: QuantizerSpec, target: Target) -> None:
     """Raise an error unless the target supports the grid of a weight in blocks."""
     shown = ", ".join(map(str, sorted(target.block_sizes)))
+    # Integers that Keras quantized keep the size of their groups.
     given = placement.method is not None and placement.method.name == KEPT
     if grid.block_size not in target.block_sizes and not (given and target.other_blocks):
         raise SpecError(

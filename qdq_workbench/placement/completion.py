@@ -68,6 +68,7 @@ class _Completion:
 
     def run(self) -> list[Placement]:
         for node in self._graph.nodes:
+            # In computing order: an output pair that is added here quantizes the inputs of later nodes.
             if self._may_complete(node) and self._all_inputs_quantized(node):
                 self._complete_node(node)
             elif self._may_complete(node) and (padded := self._before_padding(node)):
@@ -89,6 +90,7 @@ class _Completion:
             self._complete_integer(node)
         elif target.completes_activations and is_activation(node):
             self._complete_activation(node)
+        # Last, because an output pair that was added above shares the scale of the joined inputs, too.
         decision = self._decisions[node.name]
         if node.is_a(*target.joined_kinds) and decision.is_explicit and decision.input_indices:
             tensors = (*node.inputs, *(tensor for tensor in node.outputs if tensor in self._paired))
@@ -99,6 +101,8 @@ class _Completion:
         decision = self._decisions.get(node.name)
         if decision is None or not node.inputs:
             return False
+        # What a spec or a case leaves in float stays so. A layer that is off by default runs on integers as soon as
+        # its inputs are quantized anyway.
         if decision.is_float:
             return self._mode == "full" and not decision.is_explicit
         return True
@@ -111,6 +115,7 @@ class _Completion:
 
     def _before_padding(self, node: Node) -> str | None:
         """Return the quantized tensor before a zero padding that a max pooling absorbs; None for other nodes."""
+        # LiteRT has kinds with one scale, too, but its files keep the padding as an operator of its own.
         if not (node.is_a(*self._target.same_scale_kinds) and self._target.relu_needs_zero):
             return None
         padding = self._graph.producer(node.inputs[0])
@@ -123,11 +128,14 @@ class _Completion:
     def _complete_integer(self, node: Node) -> None:
         default = find_default(node)
         needed = [f"{node.layer}/{name}" for name in (default.weights if default else ())]
+        # With a float weight the kernel computes in float, whatever pair stands behind it.
         if not all(name in self._weights for name in needed):
             return
+        # The kernels take two tensors. A sum of three is written as two operators, and a constant has no pair.
         if node.is_a("Add", "Subtract", "Multiply") and len(node.inputs) != 2:
             return
         tensor = self._fused_output(node)
+        # A kernel that may return floats gets a pair for all readers only if one of them reads integers.
         if tensor is None or (node.is_a(*self._target.float_output_kinds) and tensor not in self._paired):
             return
         self._add_output(
@@ -148,6 +156,7 @@ class _Completion:
         result = node.outputs[0]
         readers = [reader for reader, _ in self._graph.readers(result)]
         helps = any(r.is_a(*self._target.integer_kinds, *self._target.same_scale_kinds) for r in readers)
+        # A second pair on the same scale costs time where nothing behind it reads integers.
         if not helps and result not in self._paired:
             return
         self._join(*quantized, result)
@@ -167,6 +176,7 @@ class _Completion:
 
     def _join(self, *tensors: str) -> None:
         """Merge the scale groups of some tensors into one."""
+        # The first leader stays, because its name is the name of the group.
         first, *others = dict.fromkeys(self._leader(tensor) for tensor in tensors)
         for other in others:
             self._leaders[other] = first
@@ -200,6 +210,7 @@ class _Completion:
         self._outputs.add(tensor)
         self._paired.add(tensor)
         decision = self._decisions.get(producer.name)
+        # The user's settings for the output hold for a pair that the target adds, too.
         own = None if decision is None else (decision.settings or {}).get("output")
         self._by_node.setdefault(producer.name, []).append(
             Placement(
@@ -227,6 +238,7 @@ class _Completion:
                 if placement.site != "output" or placement.author != "target":
                     continue
                 behind = self._pair_behind_what_vanishes(placement.tensor)
+                # A pair with another grid or method changes the values that its readers get, so both stay.
                 if behind is not None and grids[behind] == {(placement.quantizer, placement.method)}:
                     self._by_node[node.name].remove(placement)
                     self._move(placement, behind)

@@ -28,8 +28,10 @@ def low_coverage(plan: PlacementPlan) -> str:
     if not unknown:
         return ""
     work = {node.name: float(estimated_macs(graph, node)) for node in graph.nodes}
+    # Further calls of a shared layer add computation, but no weights.
     first = {graph.calls(layer)[0].name for layer in graph.layers}
     size = {node.name: float(_elements(node)) for node in graph.nodes if node.name in first}
+    # The weights decide where products are not counted, such as those of tables whose rows are looked up.
     for what, amounts in (("computation", work), ("weights", size)):
         share = _share(unknown, amounts)
         if share > LOW:
@@ -62,6 +64,7 @@ def _is_unknown(plan: PlacementPlan, node: Node) -> bool:
 
 
 def _is_matrix(weight: Weight) -> bool:
+    # Axes of size 1 do not count: a gain of shape (1, 1, C) is a vector.
     return sum(size > 1 for size in weight.shape) > 1 and "float" in weight.dtype and not is_bias(weight.name)
 
 

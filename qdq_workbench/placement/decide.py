@@ -66,11 +66,13 @@ def decide(
     _check_mode(mode)
     named, by_class, replaced = _claims_of_spec(graph, spec)
     from_cases = _claims_of_cases(graph, case_specs)
+    # Filled below while `framework` reads it: what it decides depends on the decisions about earlier nodes.
     decisions: dict[str, Decision] = {}
     framework = _framework(graph, mode, framework_info, decisions)
     for node in graph.nodes:
         case = from_cases.get(node.name)
         claim = named.get(node.name) or by_class.get(node.name)
+        # A `FrameworkInfo` may list InputLayer, so with one the inputs are decided about too.
         if _is_model_input(node) and not (claim or case or framework):
             continue
         if claim is not None:
@@ -142,6 +144,7 @@ def _claims_of_cases(graph: ModelGraph, case_specs: Iterable[tuple[str, Quantiza
     agreed: dict[str, _Claim] = {}
     for case_name, spec in case_specs:
         own: dict[str, _Claim] = {}
+        # Entries by class first: those by name overwrite them, as they do in the user's specification.
         for is_class in (True, False):
             for position, entry in enumerate(spec.layers):
                 if entry.is_keras_class != is_class:
@@ -166,6 +169,7 @@ def _check_agreement(node: Node, earlier: _Claim | None, later: _Claim) -> None:
 
 
 def _meaning(node: Node, entry: LayerConfig) -> tuple[object, ...]:
+    # Without weights the flag has no effect, so cases that differ in it alone agree.
     weight = entry.quantize_weight and bool(node.weights)
     return (
         _indices(node, entry),
@@ -203,6 +207,7 @@ def _checked_nodes(graph: ModelGraph, entry: LayerConfig, source: str) -> list[N
 
 def _check_sites(node: Node, entry: LayerConfig, source: str, graph: ModelGraph) -> None:
     """Raise an error if an entry quantizes something that the layer lacks; a pattern may select such layers."""
+    # An entry that names a composite layer is about the layers inside, which need not all have every site.
     if entry.match == "exact" and entry.name in (node.layer, node.name) and not entry.is_keras_class:
         check_settings(node, entry.quantize_config, source)
         dtypes = [graph.tensors[tensor].dtype for tensor in node.outputs]
@@ -237,6 +242,7 @@ def _from_claim(
     decision = Decision(
         input_indices=_indices(node, entry) if indices is None else indices,
         quantize_weight=entry.quantize_weight and _has_quantized_weights(node, settings),
+        # A `QuantizeConfig` asks for the pair by returning a quantizer for the output; the entry's flag is not needed.
         quantize_output=entry.quantize_output or bool(settings and settings.get("quantize_output")),
         author=claim.author,
         reason="",
@@ -316,6 +322,7 @@ def _default_decisions(node: Node) -> dict[str, tuple[NodeDefault | None, Decisi
 
 
 def _decision_of(default: NodeDefault | None, node: Node, mode: str) -> Decision:
+    # In partial mode too: these weights are integers already, and stay on the grid that Keras gave them.
     if mode == "partial" and node.settings.get(INTEGERS):
         return Decision((), True, False, "default", "Keras has quantized its weights already")  # noqa: FBT003
     if mode == "partial":

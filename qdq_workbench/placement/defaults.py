@@ -83,6 +83,7 @@ def class_name_of(name: str) -> str:
                 return name.replace(f"{short}{dimension}", f"{full}{dimension}")
     if "Convolution" in name:
         return name.replace("Convolution", "Conv")
+    # Keras exports the class `GroupedQueryAttention` under the shorter name.
     return "GroupedQueryAttention" if name == "GroupQueryAttention" else name
 
 
@@ -184,6 +185,7 @@ def _default_of_holder(node: Node) -> NodeDefault | None:
 
 def _resolved(row: LayerDefault, node: Node) -> NodeDefault:
     weights = _axes(row, node.weights, "", str(node.settings.get("equation", ""))) if row.weights else {}
+    # The input of an embedding holds indices, unless the call multiplies with its table.
     return NodeDefault(row.quantize_input or multiplies_with_table(node), row.quantize_weight, weights)
 
 
@@ -200,6 +202,7 @@ def _axes(row: LayerDefault, weights: Iterable[Weight], prefix: str, equation: s
 
 
 def _ending(names: Iterable[str], prefix: str, wanted: str) -> list[str]:
+    # Inside a holder only the exact path counts: a deeper layer with a weight of that name has a row of its own.
     return [name for name in names if not prefix and name.endswith(f"/{wanted}")]
 
 
@@ -210,6 +213,7 @@ def _axis(axis: int | str | None, shape: tuple[int, ...], equation: str) -> int 
         return axis % len(shape)
     _, letters, result = product_terms(equation)
     shared = [index for index, letter in enumerate(letters) if letter in result and len(letters) == len(shape)]
+    # A runtime takes scales along one axis. The longest one gives the most scales.
     return max(shared, key=lambda index: (shape[index], index)) if shared else None
 
 

@@ -35,6 +35,7 @@ class FrameworkDecisions:
     def __init__(self, graph: ModelGraph, info: FrameworkInfo, decided: Mapping[str, Decision]) -> None:
         self._graph = graph
         self._info = info
+        # No placement is known yet, so every normalization that can be folded counts as folded.
         self._folded = {fold.batch_norm.name: fold.layer for fold in find_folds(graph)}
         self._problems: list[str] = []
         self._decided = decided
@@ -83,7 +84,7 @@ class FrameworkDecisions:
                 f"The framework_info does not know all of the model; what it does not know stays in float: {shown}. "
                 "Add the class to one of its lists, or the activation to its activation_min_max_mapping.",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=4,  # the line that calls plan_placement
             )
 
     def _kernel(self, node: Node) -> Decision:
@@ -92,6 +93,7 @@ class FrameworkDecisions:
         if not weights:
             self._problems.append(f"{node.class_name} ({node.layer!r}) has no weight that is known to be its kernel")
         known = self._range(node)
+        # Behind a folded normalization or an activation layer the pair is that of the last of them.
         output = known is not None and not self._is_fused(node) and not self._is_absorbing(node)
         if output:
             settings = {**settings, **(_fixed(known) or {})}
@@ -142,6 +144,7 @@ class FrameworkDecisions:
             node = self._graph.producer(node.inputs[0])
             steps += 1
         decision = self._decided.get(node.name)
+        # Without a step the pair of the producer is on this tensor itself.
         return steps > 0 and decision is not None and decision.quantize_output
 
     def _decision(

@@ -41,6 +41,7 @@ def with_global_grid(decisions: Mapping[str, Decision]) -> dict[str, Decision]:
 
 
 def _changes() -> dict[str, Any]:
+    # Through the module, because users assign the variables after the import.
     package = vars(sys.modules[__name__.partition(".")[0]])
     changes = {}
     for variable, (field, usual) in _VARIABLES.items():
@@ -60,6 +61,7 @@ def _changes() -> dict[str, Any]:
 def _settings(decision: Decision, changes: Mapping[str, Any]) -> dict[str, Any]:
     settings = dict(decision.settings or {})
     own = settings.get("weights")
+    # Settings per weight leave all other weights in float, so they get no `*`.
     weights = {EVERY_WEIGHT: {}} if own is None else own
     settings["weights"] = {name: {**changes, **(site or {})} for name, site in weights.items()}
     for site in ("activation", "output"):

@@ -26,6 +26,7 @@ def scales_along_other_axes(graph: ModelGraph, placements: Iterable[Placement]) 
         default = find_default(node)
         own = default.weights.get(placement.weight) if default is not None else None
         rank = next(len(weight.shape) for weight in node.weights if weight.name == placement.weight)
+        # The gains of a normalization are one per channel: they fit into scales along the channels, not into blocks.
         if own is None or own % rank != axis or placement.quantizer.block_size is not None:
             found.append(placement)
     return found

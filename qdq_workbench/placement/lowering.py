@@ -131,6 +131,7 @@ class Merged:
         self.folds = find_folds(graph, self.paired | kept_for_scales(graph, placements), weights)
         self.into = {fold.batch_norm.name: fold.layer.name for fold in self.folds}
         self.added: dict[str, str] = {}
+        # In computing order: a constant may follow another one that is merged already.
         for node in graph.once(_constant_additions) if in_onnx else ():
             layer = self._adds_to(node)
             if layer is not None:
@@ -145,6 +146,7 @@ class Merged:
             fused: The activations that the runtime fuses with a kernel.
         """
         tensor = node.outputs[0]
+        # The activation inside a layer is the last step of its kernel; nothing behind it is fused.
         if activation_name(node) in fused:
             return tensor
         while tensor != (
@@ -162,7 +164,9 @@ class Merged:
         while tensor not in self.paired and graph.has_one_use(tensor) and vanishes(graph.producer(tensor)):
             tensor = graph.producer(tensor).inputs[0]
         name = graph.producer(tensor).name
+        # Behind a folded normalization or another constant, the bias is that of the layer in front of both.
         layer = graph.node(self.into.get(name, name))
+        # A pair, another reader and an activation need the sum without the constant.
         if tensor in self.paired or not graph.has_one_use(tensor) or layer.opaque or activation_name(layer) != "linear":
             return None
         joins = is_per_channel(graph, addition, layer) if is_convolution(layer) else _joins_gemm(graph, addition, layer)
@@ -252,6 +256,7 @@ def _constant_additions(graph: ModelGraph) -> list[Node]:
 
 def _joins_gemm(graph: ModelGraph, addition: Node, layer: Node) -> bool:
     """Return whether `x + c` has one constant per unit of a Dense on vectors, whose Gemm can absorb it."""
+    # With more than two axes the file holds a MatMul, which has no bias.
     if layer.is_operation or not layer.is_a("Dense") or len(graph.tensors[layer.inputs[0]].shape) != 2:
         return False
     constant: list[int] = addition.settings.get("constant_shape") or []
@@ -271,5 +276,6 @@ def is_per_channel(graph: ModelGraph, operation: Node, layer: Node) -> bool:
     if constant is None or len(operation.inputs) != 1 or len(constant) > len(shape):
         return False
     axis = 1 if layer.settings.get("data_format") == "channels_first" else len(shape) - 1
+    # Broadcasting aligns shapes at their last axis. All axes but that of the channels must have size 1.
     full = [1] * (len(shape) - len(constant)) + list(constant)
     return full[axis] in (1, shape[axis]) and math.prod(full) == full[axis]

@@ -50,6 +50,7 @@ def planned_tensors(placements: Iterable[Placement], known: Container[str]) -> d
         if key in found:
             continue
         name, number = placement.tensor, 1
+        # The first pair is named as its tensor. A further one must not get the name of another tensor.
         while name in taken or (number > 1 and name in known):
             number += 1
             name = f"{placement.tensor}@{number}"
@@ -73,6 +74,7 @@ def range_owners(tensors: Iterable[PlannedTensor]) -> Mapping[str, str]:
             groups.setdefault(key, []).append(tensor)
     owners = {}
     for (leader, _, _), members in groups.items():
+        # The leader may have no pair on this grid: readers may have others, and pairs move behind a Dropout.
         owner = next((member for member in members if member.tensor == leader), members[0])
         owners.update({member.name: owner.name for member in members})
     return owners

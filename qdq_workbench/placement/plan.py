@@ -20,7 +20,7 @@ from qdq_workbench.placement.targets import Target, get_target, target_names
 
 __all__ = ["LayerPlan", "Placement", "PlacementPlan", "PlanDiff", "PlannedTensor", "Site", "Unquantized"]
 
-_content = operator.attrgetter("quantizer", "method", "scale_group", "author")
+_content = operator.attrgetter("quantizer", "method", "scale_group", "author")  # not the reason, which is only a text
 
 
 @dataclasses.dataclass(frozen=True)

@@ -45,7 +45,9 @@ def make_plan(graph: ModelGraph, decisions: Mapping[str, Decision], mode: str, t
     """
     target = get_target(target)
     placements = [p for node in graph.nodes for p in _placements_of(graph, node, decisions, target)]
+    # Before `complete`, which would take such a pair for a quantized input and add pairs behind it.
     placements = without_wrong_kernels(graph, placements, target)
+    # Overrides hold for the pairs of the target, too. Settings are shared among the pairs that are left then.
     placements = _overridden(complete(graph, placements, decisions, mode, target), decisions)
     placements = share_settings(graph, placements, decisions)
     _check_blocks(graph, placements, target)
@@ -75,6 +77,7 @@ def check_target(plan: PlacementPlan, target: str | Target) -> None:
         SpecError: If it is another one.
         TargetError: If there is no such target.
     """
+    # An argument that was left out looks like the default's name.
     if target != _DEFAULT_TARGET and get_target(target) != plan.target_object:
         raise SpecError(
             "A plan is made for one target. Make one for the other, plan_placement(model, target=...), or leave out "
@@ -169,6 +172,7 @@ def _placements(
         return
     for index in decision.input_indices:
         tensor = node.inputs[index]
+        # Masks and indices are inputs, too, and have no grid.
         if graph.tensors[tensor].dtype in _FLOATS:
             yield _placement("input", node, tensor, decision, target, input_index=index)
     if decision.quantize_output:
@@ -194,17 +198,21 @@ def _weight_decision(graph: ModelGraph, node: Node, decisions: Mapping[str, Deci
                 f"{other.author} give these weights different quantizers. Use one quantize_config for all calls. "
                 f"Received: {own[0].settings} and {other.settings}"
             )
+    # Calls without settings accept those of another call: there is one set of weights.
     return next(iter(own or wanting), None)
 
 
 def _weight_placements(node: Node, decision: Decision, target: Target) -> Iterator[Placement]:
+    # Only an entry that names a layer of an unknown class quantizes its matrices.
     default = find_named_default(node) if decision.is_explicit else find_default(node)
     axes = default.weights if default else {}
     ranks = {weight.name: len(weight.shape) for weight in node.weights}
     integers = node.settings.get(INTEGERS, {})
     for name, site in weight_settings(decision.settings, axes).items():
+        # An entry for several layers may have settings for a weight that only some of them have.
         if name not in ranks:
             continue
+        # With settings of the user's own the values of these integers are quantized anew.
         if site is None and name in integers:
             yield _weight_of_keras(node, name, integers[name], decision)
             continue

@@ -60,6 +60,7 @@ def _regions(graph: ModelGraph, found: Iterable[Node]) -> tuple[set[str], set[st
     late = names & after_weights
     early = names - late
     for node in graph.nodes:
+        # What reads the result of a late table is late, too; what an early one reads is early.
         if any(graph.tensors[tensor].producer in late for tensor in node.inputs):
             late.add(node.name)
     for node in reversed(graph.nodes):
@@ -69,6 +70,7 @@ def _regions(graph: ModelGraph, found: Iterable[Node]) -> tuple[set[str], set[st
 
 
 def _computes(node: Node, tables: set[str]) -> bool:
+    # The float weights of a Normalization are statistics of the data.
     learned = node.name not in tables and not node.is_a(*classes_of("preprocessing"))
     return learned and any("float" in weight.dtype for weight in node.weights)
 
@@ -78,6 +80,7 @@ def _recipe(graph: ModelGraph, in_front: set[str], behind: set[str], plural: str
     others = in_front | behind
     starts = [name for name in graph.tensors if _made(graph, name, in_front) and _is_read(graph, name, others)]
     if in_front:
+        # Inputs that the part to quantize reads directly stand beside the results of the front.
         starts += [name for name in graph.inputs if name not in starts and _is_read(graph, name, others)]
     ends = [
         name
@@ -124,6 +127,7 @@ def _tensor(graph: ModelGraph, tensor: str) -> str:
     if _is_named(graph, maker):
         index = f"[{maker.outputs.index(tensor)}]" if len(maker.outputs) > 1 else ""
         return f"model.get_layer({maker.layer!r}).output{index}"
+    # The tensor of a nested model is reached through the layer that reads it.
     for reader, _ in graph.readers(tensor):
         if _is_named(graph, reader) and len(reader.inputs) == 1:
             return f"model.get_layer({reader.layer!r}).input"
@@ -131,4 +135,5 @@ def _tensor(graph: ModelGraph, tensor: str) -> str:
 
 
 def _is_named(graph: ModelGraph, node: Node) -> bool:
+    # `get_layer` finds layers of the outer model only, and `output` is that of a layer's first call.
     return not node.is_operation and "/" not in node.layer and len(graph.calls(node.layer)) == 1

@@ -35,6 +35,7 @@ def select(graph: ModelGraph, entry: LayerConfig, source: str) -> list[Node]:
         found = _by_name(graph, entry.name)
     else:
         found = [node for node in graph.nodes if matches(node.layer) or matches(node.name)]
+    # A composite layer that was entered has no node of its own.
     found = found or _inside_blocks(graph, entry, matches)
     if not found:
         raise SpecError(_nothing_found(graph, entry, source))
@@ -65,6 +66,7 @@ def _by_name(graph: ModelGraph, name: str) -> list[Node]:
 
 def _matcher(entry: LayerConfig, source: str) -> Callable[[str], bool]:
     if entry.match == "glob":
+        # Not `fnmatch`, which ignores upper and lower case on Windows.
         return lambda name: fnmatch.fnmatchcase(name, entry.name)
     if entry.match == "regex":
         try:

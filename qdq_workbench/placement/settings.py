@@ -154,6 +154,7 @@ def grid_of(
         return base if axis is None else _along(base, axis)
     fields = {key: site[key] for key in _GRID if key in site}
     if site.get("block_size") is not None:
+        # Users may count axes from the end; plans count them from 0.
         chosen = site["axis"] % max(rank, 1) if "axis" in site else block_axes[-1]
         return base.replace(axis=chosen, block_size=site["block_size"], **fields)
     if not site.get("per_axis", axis is not None):
@@ -179,6 +180,7 @@ def method_of(site: Settings | None, kind: str) -> QuantizerMethod | None:
     if site is None:
         return None
     name = site.get("quantizer", "")
+    # A quantizer of the user's own, as Keras serialized it.
     if isinstance(name, Mapping):
         return QuantizerMethod.make(CUSTOM, name)
     arguments = {key: value for key, value in site.items() if key not in _NOT_METHOD}

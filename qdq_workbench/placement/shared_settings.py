@@ -33,6 +33,7 @@ def share_settings(
     Raises:
         SpecError: If the user quantizes an output whose readers all have other settings.
     """
+    # Without settings all pairs of a tensor have the target's grid already.
     if all(decision.settings is None and not decision.overrides for decision in decisions.values()):
         return list(placements)
     by_value: dict[str, list[Placement]] = {}
@@ -41,6 +42,7 @@ def share_settings(
             by_value.setdefault(placement.tensor, []).append(placement)
             if placement.scale_group:
                 by_value.setdefault(f"group {placement.scale_group}", []).append(placement)
+    # An override holds for every pair on its tensor, so it does not yield to settings of readers.
     overridden = {tensor for decision in decisions.values() for tensor in decision.overrides}
     adapted = [p if p.tensor in overridden else _adapted(p, by_value, decisions) for p in placements]
     inputs = {(p.node, p.input_index): p for p in adapted if p.site == "input"}

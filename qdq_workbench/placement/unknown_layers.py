@@ -39,6 +39,7 @@ def advice_on(node: Node) -> str:
     """Return how to let planning enter an opaque layer or quantize it as it is; "" for other layers."""
     if not node.opaque:
         return ""
+    # These are the beginnings of the reasons that `graph_builder.describe` writes.
     if node.opaque.startswith("a Lambda layer"):
         return "call its functions of keras.ops on the tensors of the model, without a Lambda layer"
     if node.opaque.startswith("a subclassed model"):

@@ -68,6 +68,7 @@ def _noise(times: Times, again: list[tuple[float, ...]]) -> float:
 
 def _compared(report: LatencyReport, baseline: LatencyReport, turns: Sequence[Times]) -> LatencyReport:
     here, there = ([statistics.median(turn) for turn in times.turns] for times in turns)
+    # Within a round both files met the same speed of the machine, which drifts over the rounds.
     ratios = [slow / fast for fast, slow in zip(here, there, strict=True)]
     return dataclasses.replace(
         report, baseline=baseline, speedup=statistics.median(ratios), speedup_interval=median_interval(ratios)

@@ -19,8 +19,10 @@ import onnx
 from qdq_workbench.onnx_graph.qdq_graph import PAIR_OPERATORS
 
 _SUFFIX = re.compile(r"(_token_\d+|_nhwc|_nchwc|_quant|/MatMulAddFusion|/MatmulTransposeFusion/?)+$")
+# Q alone is a prefix only before Gemm: QuantizeLinear is an operator of the file as well.
 _PREFIX = re.compile(r"^(QLinear|Nhwc|Fused|Q(?=Gemm))+")
 _PRODUCTS = frozenset({"Gemm", "MatMul"})
+# Kernels that are not named after their operator; a MatMul with a bias becomes a Gemm.
 _OTHER_NAMES = {
     "BiasSoftmax": frozenset({"Softmax"}),
     "ConvInteger": frozenset({"Conv"}),
@@ -34,6 +36,7 @@ _OTHER_NAMES = {
 }
 # Operators that are computed by the kernel behind them; all others by the kernel before them.
 _PROLOGUE = frozenset({"Cast", "DequantizeLinear", "Identity", "Pad", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+# Operators with a kernel of their own in front of a fusion of many small ones, such as Gelu.
 _HEAVY = frozenset({"AveragePool", "Conv", "ConvTranspose", "GRU", "Gemm", "LSTM", "MatMul", "MaxPool", "Resize"})
 _COPY = re.compile(r"(/duplicated|_token_\d+)+$")
 _MOVERS = frozenset({*_PROLOGUE, "QuantizeLinear", "ReorderInput", "ReorderOutput"}) - {"Pad"}
@@ -83,6 +86,7 @@ class _Conversions:
     def __init__(self, file: onnx.ModelProto) -> None:
         pairs = [node for node in file.graph.node if node.op_type in PAIR_OPERATORS]
         self._by_name = {name: node.name for node in pairs for name in (node.output[0], node.name)}
+        # Pairs of one scale group share their scale, which then does not tell them apart.
         users = Counter(node.input[1] for node in pairs if node.op_type == "DequantizeLinear")
         self._by_scale = {(node.op_type, node.input[1]): node.name for node in pairs if users[node.input[1]] == 1}
 
@@ -110,6 +114,7 @@ class _Match:
         self._owner: dict[int, int] = {}
 
     def kernels(self) -> list[Kernel]:
+        # All anchors first: no kernel may take a node that another one is named after.
         leaders = self._anchor()
         for kernel, anchor in leaders.items():
             leaders[kernel] = self._take_above(kernel, anchor)
@@ -197,10 +202,12 @@ class _Match:
             if last >= 0:
                 reached[place] = last
             free = place not in self._owner and node.op_type not in _PROLOGUE
+            # A kernel that only moves values computes nothing behind it.
             if free and before and self._optimized[last].op_type not in _MOVERS:
                 self._owner[place] = last
 
     def _join_the_kernel_behind(self) -> None:
+        # Backwards, so that a chain of nodes reaches the kernel behind its last one.
         for place in reversed(range(len(self._nodes))):
             behind = (self._owner[reader] for reader in self._readers.get(place, ()) if reader in self._owner)
             kernel = self._owner.get(place, next(behind, None))

@@ -213,6 +213,7 @@ class LatencyReport(LoadedReport):
     @property
     def remark(self) -> str:
         """Advice if the file is not shown to be 2 % faster than its baseline; else empty."""
+        # By the interval, not the median: a noisy measurement neither shows a speedup nor advises against the file.
         if self.speedup is None or self.speedup_interval is None or self.speedup_interval[0] >= _WORTH_IT:
             return ""
         if self.speedup_interval[1] >= _WORTH_IT:
@@ -223,6 +224,7 @@ class LatencyReport(LoadedReport):
         slow = f"The file is {self.speedup:.2f} times as fast as its baseline, not 2 % faster"
         if self.target_remark:
             return f"{slow}, in a runtime that it was not exported for: that does not say which one to deploy."
+        # Gains are sorted, the largest first; reversed, the largest loss is.
         slower = [gain for gain in self.gains if gain.gain_ms < 0][::-1]
         shown = ", ".join(f"{' + '.join(gain.layers)} ({-gain.gain_ms:.4f} ms)" for gain in slower[:_SHOWN])
         which = (

@@ -77,10 +77,12 @@ def match_events(operators: Sequence[Operator], events: Sequence[Event]) -> list
     found: list[Kernel] = []
     last: tuple[str, ...] = ()
     for position, (kind, tag, _, number) in enumerate(events):
+        # A delegate's node has a number behind those of the file's operators.
         taken = [number] if kind == _OWN and number < len(operators) else _take(operators, waiting, tag)
         conversion: Literal["pair", "layout"] | None = None
         if taken:
             computed = [operators[place] for place in taken]
+            # The last operator first: it gives the kernel its name, those before it are fused.
             layers = tuple(dict.fromkeys(layer for one in reversed(computed) for layer in one.layers))
             if computed[-1].kind in _OF_PAIRS:
                 conversion = "pair"
@@ -91,6 +93,7 @@ def match_events(operators: Sequence[Operator], events: Sequence[Event]) -> list
         else:
             layers, conversion = (tag,), "pair" if tag.startswith("Convert") else "layout"
         pair = layers[0] if conversion == "pair" and taken else ""
+        # Tags repeat; the position makes the name unique.
         found.append(Kernel(f"{position} {tag}", tag, layers[0], layers, 0, conversion, pair))
     return found
 

@@ -137,6 +137,8 @@ class LiteRTSession:
         self._library = library
         self._made: list[tuple[str, ctypes.c_void_p]] = []
         self._texts: list[Any] = []
+        # Before the first object, so that a constructor that fails frees what it made. With the list, since a reference
+        # to the session would keep it alive.
         weakref.finalize(self, _free_all, library, self._made)
         self._environment = self._own("Environment", library.new("CreateEnvironment", 0, None))
         model = self._own("Model", library.new("CreateModelFromFile", self._environment, str(path).encode()))
@@ -149,6 +151,7 @@ class LiteRTSession:
         self._compiled = self._own(
             "CompiledModel", library.new("CreateCompiledModel", self._environment, model, options)
         )
+        # ctypes passes a plain integer as a C int, which is narrower than a size_t.
         signature = library.new("GetModelSignature", model, ctypes.c_size_t(0))
         self._inputs = self._buffers("Input", signature, lambda name: feed[name])
         self._outputs = self._buffers("Output", signature, lambda _: None)

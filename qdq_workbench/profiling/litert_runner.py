@@ -59,6 +59,7 @@ class LiteRTRunner(Runner):
 
     def profile(self) -> dict[str, tuple[float, ...]]:
         """Return the microseconds of every kernel, by name, one value per call."""
+        # Events are matched by position, which a run with another number of events does not have.
         runs = [run for run in self._runs if len(run) == len(self._runs[0])]
         names = [kernel.name for kernel in self.kernels()]
         return {name: tuple(float(run[place][2]) for run in runs) for place, name in enumerate(names)}
@@ -98,6 +99,7 @@ def litert_feed(path: pathlib.Path, data: Any, batch: int) -> dict[str, np.ndarr
             )
             for (name, detail), size in zip(ends.items(), sizes.values(), strict=True)
         }
+    # All that `read_samples` reads of a Keras model.
     tensors = [SimpleNamespace(name=name, shape=(None, *size[1:])) for name, size in sizes.items()]
     count = max(size[0] for size in sizes.values() if size)
     arrays = read_samples(SimpleNamespace(inputs=tensors, _inputs_struct=tensors), data, count)
@@ -143,6 +145,7 @@ def _interpreter(path: pathlib.Path) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            # With the XNNPACK delegate, its node would be listed among the file's operators.
             plain = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
             interpreter = Interpreter(model_path=str(path), experimental_op_resolver_type=plain)
         interpreter.allocate_tensors()

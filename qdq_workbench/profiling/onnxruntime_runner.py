@@ -43,6 +43,7 @@ class OnnxRuntimeRunner(Runner):
         options.enable_profiling = True
         options.profile_file_prefix = str(folder / "profile")
         options.optimized_model_filepath = str(self._optimized)
+        # The graph is read back without its weights, and with them it may exceed a protobuf message.
         options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights.bin")
         options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
         self._profiled = open_session(model, options)
@@ -98,6 +99,7 @@ def outside_cost(feed: Mapping[str, np.ndarray], threads: int | None) -> float:
     inputs = [helper.make_tensor_value_info(name, kinds[name], value.shape) for name, value in feed.items()]
     first, rank = next(iter(feed)), np.ndim(next(iter(feed.values())))
     outputs = [helper.make_tensor_value_info("size", TensorProto.INT64, [rank])]
+    # Shape reads no values, so that its kernel takes next to no time for inputs of any size.
     graph = helper.make_graph([helper.make_node("Shape", [first], ["size"])], "outside", inputs, outputs)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     session = open_session(model.SerializeToString(), _options(threads))

@@ -76,6 +76,7 @@ class OpenVINORunner(Runner):
 
     def run(self) -> None:
         """Run the file once, without the counters."""
+        # Shared inputs are not copied, so that no copy is timed.
         self._plain.infer(self._feed, share_inputs=True)
 
     def run_profiled(self) -> None:
@@ -106,6 +107,7 @@ class OpenVINORunner(Runner):
         found = []
         for node in self._compiled.get_runtime_model().get_ordered_ops():
             told = {key: str(getattr(value, "value", value)) for key, value in node.get_rt_info().items()}
+            # Nodes that are not executed, such as constants, have no counter.
             if node.get_friendly_name() in self._counted:
                 originals = tuple(name for name in told.get("originalLayersNames", "").split(",") if name)
                 names = node.get_friendly_name(), told.get("layerType", ""), told.get("primitiveType", "")
@@ -121,6 +123,7 @@ def match_executed(file: onnx.ModelProto, executed: Iterable[ExecutedNode]) -> l
     found = []
     for node in executed:
         plain = [_SUFFIX.sub("", name) for name in node.originals]
+        # OpenVINO names an original after its node in the file, or after the tensor that the node writes.
         named = {places.get(name, writers.get(name, -1)) for name in plain} - {-1}
         # A ReLU that its quantization clamps anyway is removed: it belongs to the kernel of its two neighbours.
         known = sorted({*named, *(place for place, (before, behind) in between.items() if {before, behind} <= named)})
@@ -134,6 +137,7 @@ def match_executed(file: onnx.ModelProto, executed: Iterable[ExecutedNode]) -> l
         leader = next(iter(main or computed or known), None)
         shown = f"{node.operator} ({node.primitive})" if node.primitive else node.operator
         names = tuple(file.graph.node[place].name for place in known)
+        # 0 inputs: their number matters for the overhead of ONNX Runtime's profiler alone.
         found.append(Kernel(node.name, shown, None if leader is None else file.graph.node[leader].name, names, 0, kind))
     return found
 
@@ -165,5 +169,6 @@ def _openvino() -> Any:
 
 
 def _last_line(error: Exception) -> str:
+    # OpenVINO's messages begin with places in its source; the last line is the reason.
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else repr(error)

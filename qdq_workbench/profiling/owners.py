@@ -29,6 +29,7 @@ class KernelOwners:
     def __init__(self, file: onnx.ModelProto, kernels: Sequence[Kernel], plan: PlacementPlan | None) -> None:
         self._plan = plan
         self._operators = {node.name: node.op_type for node in file.graph.node}
+        # Reversed, so that the first reader of a tensor stays in the dictionary.
         readers = {name: node for node in reversed(file.graph.node) for name in node.input}
         self._reader = {
             node.name: readers[name].name for node in file.graph.node for name in node.output if name in readers
@@ -42,6 +43,7 @@ class KernelOwners:
             return kernel.kind
         if kernel.operator in PAIR_OPERATORS:
             return "pair"
+        # A transposition is the layer itself if the layer has no other operator, as a Permute; else a change of layout.
         if kernel.leader is None or (kernel.operator in _LAYOUT and self._computes(self.layer(kernel.leader))):
             return "layout"
         return None

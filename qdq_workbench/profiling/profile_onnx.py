@@ -113,7 +113,9 @@ def profile_onnx(
         found, again = measure(runners, rounds, progress, stop)
         kernels = [runner.kernels(file) for runner, file in zip(runners, files, strict=True)]
         engine = {"engine": runners[0].engine, "runtime": runners[0].version}
+        # Frees the sessions before the folders of their files are removed.
         del runners
+    # A float baseline holds no plan: its nodes belong to the layers of the other file's plan.
     plan = noted_plan(files)
     report = reports_of(
         paths,

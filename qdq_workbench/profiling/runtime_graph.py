@@ -86,6 +86,7 @@ class RuntimeGraph:
                 found.setdefault(layer, []).append(kernel)
         for kernel in self.kernels:
             for layer in kernel.layers[1:]:
+                # A fused layer without a kernel of its own has the status of the first kernel that computes it.
                 found.setdefault(layer, [kernel])
         return {layer: _status(kernels) for layer, kernels in found.items()}
 
@@ -156,6 +157,7 @@ def _kernels(owners: KernelOwners, optimized: onnx.ModelProto) -> tuple[RuntimeK
     for kernel in owners.kernels:
         own = () if owners.kind(kernel) is not None else (owners.layer(kernel.leader or kernel.name),)
         layers.append(tuple(dict.fromkeys([*own, *(owners.fused(kernel, own[0]) if own else ())])))
+        # The last layer of a kernel writes its output, which conversions behind it read.
         behind = (layer for layer in map(owners.layer, reversed(kernel.nodes)) if layer in layers[-1])
         ends.append(next(behind, own[0] if own else ""))
     nodes = optimized.graph.node

@@ -121,6 +121,7 @@ def measure(
     for runner in runners:
         runner.warm_up()
     for number in range(rounds):
+        # Alternating, so that a drift of the machine's speed favours no file.
         order = list(runners) if number % 2 == 0 else list(reversed(runners))
         for runner in order:
             runner.turn()
@@ -152,6 +153,8 @@ def without_profiler(
     def left(cost: float) -> list[float]:
         return [max(0.0, one - cost * weight) for one, weight in zip(told, weights, strict=True)]
 
+    # Kernels are cut off at 0, so that the sum is not linear in the cost. But it only falls, so bisection finds the
+    # cost; 60 halvings exhaust a float.
     low, high = 0.0, max(told, default=0.0)
     for _ in range(60):
         middle_cost = (low + high) / 2
@@ -184,6 +187,8 @@ def middle(values: Sequence[float]) -> float:
 
 def median_interval(values: Sequence[float]) -> tuple[float, float]:
     """Return the 95 % interval of the median by order statistics; of fewer than six values the extremes."""
+    # The number of values below the median is binomial with p = 1/2: values are cut off at both ends while the median
+    # lies outside of the rest with a probability of at most 5 %.
     ordered, count = sorted(values), len(values)
     outside, cut = 0.0, 0
     while cut < count // 2:

@@ -25,6 +25,7 @@ def arrange_bars(figure: Any, title: str, count: int) -> None:
     figure.update_layout(
         xaxis={"title": {"text": plain(title)}, **grid},
         # One category per layer, even if names look like numbers.
+        # Reversed, because plotly puts the first category at the bottom.
         yaxis={"autorange": "reversed", "type": "category", "automargin": True},
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",

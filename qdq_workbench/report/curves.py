@@ -153,6 +153,7 @@ def write_curves_png(path: str | pathlib.Path, curves: Sequence[Curve], levels: 
         axes.plot(
             curve.epochs,
             [100 * value for value in curve.accuracy],
+            # matplotlib typesets text between two dollar signs as mathematics.
             label=curve.name.replace("$", r"\$"),
             color=colour,
             linestyle=_MATPLOTLIB_DASHES[dash],

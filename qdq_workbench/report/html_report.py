@@ -111,6 +111,7 @@ def render_html_report(run: RunReport) -> str:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("qdq_workbench.report"),
         autoescape=True,
+        # A name that the template misspells is an error, not an empty place in the page.
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -64,6 +64,7 @@ def _cost(step: SearchStep, kind: str) -> float | None:
 def _front(steps: list[SearchStep], kind: str) -> list[SearchStep]:
     """Return the Pareto front in the two dimensions of the figure."""
     front: list[SearchStep] = []
+    # The most accurate of equal cost comes first, so that none of the others is taken for a part of the front.
     for step in sorted(steps, key=lambda step: (_cost(step, kind) or 0.0, -step.accuracy)):
         if not front or step.accuracy > front[-1].accuracy:
             front.append(step)

@@ -107,6 +107,7 @@ class PlanFacts:
                 continue  # blocks are for kernels that dequantize them, not for integer kernels
             axes = output_axes(node, placement.weight)
             shape = next((weight.shape for weight in node.weights if weight.name == placement.weight), ())
+            # Along an axis of one element there is one scale, over which a kernel may sum.
             if axes is not None and axis % len(shape) not in axes and shape[axis] > 1:
                 return (
                     (
@@ -180,6 +181,7 @@ class PlanFacts:
             if self.blocks(layer) is not None:
                 return f"the weights of {layer.name!r} are in blocks, into whose scales nothing is folded"
             return f"the scales of the weights of {layer.name!r} lie along another axis than its channels"
+        # Without the pairs it could be folded, so one of them is the reason.
         if node.name in {pair.batch_norm.name for pair in find_folds(self.graph, (), self._weights)}:
             calls = self.graph.calls(node.layer)
             between = next((call.inputs[0] for call in calls if call.inputs[0] in self.paired), tensor)

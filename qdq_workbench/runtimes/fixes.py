@@ -29,9 +29,11 @@ def apply_fixes(plan: PlacementPlan, layers: Sequence[LayerExplanation]) -> Quan
     mode, wishes = plan.mode, _wishes(plan)
     for _ in range(_ROUNDS):
         # Fixing a layer with weights may fix layers behind it too, so those come first, then merges, then the rest.
+        # `any` stops at the first rank that changes something, and the plan is made anew before the next one.
         if not any(_apply(wishes, layers, plan, rank) for rank in range(3)):
             break
         decisions = decide(plan.graph, mode, _spec_of(wishes), [])
+        # A specification has no overrides, but the verdicts depend on them.
         kept = {name: decision.overrides for name, decision in plan.decisions.items() if decision.overrides}
         decisions.update(
             {name: dataclasses.replace(decisions.get(name) or _NOTHING, overrides=how) for name, how in kept.items()}
@@ -55,6 +57,7 @@ def _apply(
     wishes: dict[str, dict[str, Any]], layers: Sequence[LayerExplanation], plan: PlacementPlan, rank: int
 ) -> bool:
     """Apply the fixes of the layers of one rank; return whether any of them changes the wishes."""
+    # Deep, because `_merge` changes the sets of indices in place.
     before = copy.deepcopy(wishes)
     for entry in layers:
         if _rank(plan.graph.calls(entry.layer)[0]) == rank:
@@ -90,7 +93,7 @@ def _wish(decision: Decision) -> dict[str, Any]:
         return wish
     weights = settings.get("weights") or {}
     config = LayerQuantizeConfig(
-        weight=weights.get(EVERY_WEIGHT, weights) or None,
+        weight=weights.get(EVERY_WEIGHT, weights) or None,  # a config has `*` as one mapping for all weights
         activation=settings.get("activation"),
         output=settings.get("output"),
     )

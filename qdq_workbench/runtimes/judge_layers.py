@@ -46,6 +46,7 @@ def judge_layers(
         if node.class_name == "InputLayer" and not node.is_operation:
             continue
         lowered = facts.plan.lowering.nodes[node.name]
+        # A constant is absorbed, too, but it is a part of a bias: its verdict is that of the kernel.
         if lowered.step == "vanishes" or (lowered.step == "absorbed" and pads_with_zeros(node)):
             rule_id, reason, fix = vanishing, lowered.reason, _NO_FIX
         else:
@@ -54,6 +55,7 @@ def judge_layers(
         inside, help_ = float_inside(node)
         if not inside:
             inside, help_ = facts.why_axis(node)
+        # No pair around the layer changes this, so it overrules the verdict, fixes included.
         if inside:
             rule_id, reason, fix = nothing, inside, [help_]
             if facts.blocks(node) is not None:

@@ -81,6 +81,7 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
     rule, reason, fix = _int8_verdict(facts, node, integer)
     wide = any(placement.quantizer.num_bits == _INT16 for placement in facts.activations(node))
     if wide and rule in ("INTEGER", "FIXED"):
+        # Bilinear upsampling is a resize, which has an int16 kernel; repetition has none.
         repeats = node.is_a(*_REPEATING) and node.settings.get("interpolation") != "bilinear"
         if repeats or (is_activation(node) and activation_name(node) in _NO_INT16_ACTIVATIONS):
             return "NO-INT16", f"LiteRT has no int16 kernel of {node.class_name}", []
@@ -133,6 +134,7 @@ def _activation(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
     absorber = facts.folded.get(producer.name, producer.name)
     if name in fused and absorber in integer and facts.behind(facts.graph.node(absorber), fused) == node.outputs[0]:
         return "FUSED", f"computed by the int8 kernel of {absorber!r}", []
+    # A ReLU that no kernel absorbs has a kernel of its own, between two pairs.
     if name not in {*fused, *_TARGET.integer_activations, *_FIXED_OUTPUT}:
         return "ACTIVATION", f"{name} has no int8 kernel", []
     if facts.float_inputs(node):
@@ -168,6 +170,7 @@ def _integer(facts: PlanFacts, node: Node) -> Verdict:
         reason = f"its own activation {own} cannot be fused, and the tensor before it is not visible to a pair"
         return "ACTIVATION", reason, [SPLIT_ACTIVATIONS]
     tensor = facts.behind(node, _TARGET.fused_activations)
+    # If all readers read it through one grid, the file has one integer tensor, as with a pair on the output.
     if facts.pair_for_all(tensor) is None and not facts.has_one_pair(tensor):
         return "OUTPUT", f"its result {tensor!r} has no Q/DQ pair", [_output_fix(facts.graph.producer(tensor))]
     return "INTEGER", f"inputs and output are quantized{_packing(facts, node)}", []

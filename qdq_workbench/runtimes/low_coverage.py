@@ -50,6 +50,7 @@ def _macs(layers: Sequence[LayerExplanation], plan: PlacementPlan | None) -> lis
         graph = None if plan is None else plan.graph
         estimated = sum(estimated_macs(graph, call) for call in graph.calls(entry.layer)) if graph else 0
         amount = float(max(entry.macs, estimated))
+        # Only a partial layer has calls of both kinds; where its operations are counted, they give the share.
         inexact = entry.macs == 0 or entry.status != "partial"
         share = _SHARE[entry.status] if inexact else 1 - entry.int8_macs / entry.macs
         found.append((amount, share * amount))

@@ -97,6 +97,7 @@ def measured_islands(plan: PlacementPlan, layers: Sequence[LayerExplanation], la
     _check(plan, latency)
     islands = _Islands(plan, layers)
     for gain in latency.gains:
+        # All before the first `home`, which a later join would change.
         islands.join_measured(gain.layers)
     saved, paid, taken = (defaultdict[str | None, float](float) for _ in range(3))
     for gain in latency.gains:
@@ -148,6 +149,7 @@ class _Islands:
         self._graph = plan.graph
         self._order = {layer: place for place, layer in enumerate(plan.graph.layers)}
         status = {entry.layer: entry.status for entry in layers}
+        # A quantized layer that computes in float has no kernel to gain by, but pays for its conversions.
         planned = {placement.layer for placement in plan.placements if placement.author != "target"}
         integer = {layer for layer, what in status.items() if what != "float"}
         self._parent = {layer: layer for layer in status if layer in integer or layer in planned}

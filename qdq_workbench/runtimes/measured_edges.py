@@ -48,6 +48,7 @@ class IslandEdge:
     @property
     def gain_ms(self) -> float:
         """Estimated milliseconds per run that the file saves by having them in INT8; negative if float is faster."""
+        # In float the layers take `baseline_ms + moved_ms`, in INT8 `ms + conversions_ms`.
         return self.baseline_ms - self.ms - self.conversions_ms + self.moved_ms
 
     def __str__(self) -> str:
@@ -122,6 +123,7 @@ class _Conversions:
         self._ms: dict[str, float] = {}
         for other in latency.others:
             if other.what == "pair":
+                # Q/DQ nodes are named `<pair>/QuantizeLinear` and `<pair>/DequantizeLinear`.
                 pair = other.name.rpartition("/")[0]
                 self._ms[pair] = self._ms.get(pair, 0.0) + other.ms
         activations = [pair for pair in plan.tensors if pair.kind == "activation" and pair.name in self._ms]

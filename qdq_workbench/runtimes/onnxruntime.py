@@ -24,7 +24,7 @@ from qdq_workbench.runtimes.verdict import Fix, LayerExplanation, Rule
 
 _TARGET = get_target("onnxruntime")
 _BILINEAR = ("UpSampling2D",)
-_SHORTEST_BLOCK, _PACKED_BITS = 16, 4
+_SHORTEST_BLOCK, _PACKED_BITS = 16, 4  # of MatMulNBits
 # Activations that are one node of the file; others read their input several times.
 _READ_ONCE = _TARGET.fused_activations | {"linear", "sigmoid", "tanh", "softmax", "leaky_relu", "elu"}
 
@@ -71,9 +71,10 @@ RULES = {
     )
 }
 _ABSORBING = ("ORT-INTEGER", "ORT-FUSED", "ORT-VANISHES", "ORT-OWN-WEIGHT")
-_GOOD = (*_ABSORBING, "ORT-BLOCKS")
+_GOOD = (*_ABSORBING, "ORT-BLOCKS")  # the kernel for blocks absorbs nothing behind it
 
 
+# One entry, because it keeps a plan in memory: all verdicts of one explanation ask for the same.
 @functools.lru_cache(maxsize=1)
 def _propagation(facts: PlanFacts) -> Propagation:
     return Propagation(facts)
@@ -91,6 +92,7 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
         return _folded(facts.added[node.name], integer)
     if is_activation(node):
         return _activation(facts, node, integer)
+    # Only now: what is merged or fused has no kernel of its own, and follows the verdict on that of its layer.
     wide = facts.wide_grids(node)
     if wide:
         return "GRID", f"{wide[0]!r} has more than 8 bits, for which there are no integer kernels", []
@@ -128,9 +130,11 @@ def _activation(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
     if name not in _TARGET.fused_activations:
         return "ACTIVATION", f"{name} is computed in float; only ReLU is fused", []
     nearest = producer = facts.absorber(facts.graph.producer(node.inputs[0]))
+    # The runtime may multiply a constant factor into the float weights of the layer in front of it.
     while producer.is_operation and producer.inputs and _runtime_may_fold(producer):
         producer = facts.absorber(facts.graph.producer(producer.inputs[0]))
     product = producer.is_a(*MATRIX_PRODUCTS) and not producer.is_operation
+    # A product and a ReLU become one kernel only with no float bias between them and a pair behind.
     if product and (
         _clipped_result(facts, producer) is None or _propagation(facts).pair_behind(node.outputs[0]) is None
     ):
@@ -152,6 +156,7 @@ def _activation_kernel(facts: PlanFacts, node: Node, name: str) -> Verdict:
     fix: list[Fix] = [{"name": node.layer, "quantize_weight": False, "quantize_output": True}]
     if facts.wide_grids(node):
         return "GRID", f"{facts.wide_grids(node)[0]!r} has more than 8 bits", []
+    # Before the pairs, which the plan leaves out because of it.
     if is_softmax_of_one(facts.graph, node):
         return "ACTIVATION", "a softmax along an axis of one element is always 1; its integer kernel is wrong", []
     if _propagation(facts).float_inputs(node):
@@ -257,6 +262,7 @@ def _in_blocks(facts: PlanFacts, node: Node) -> Placement | None:
     placed = facts.blocks(node)
     if placed is None or not facts.is_one_block(node):
         return placed
+    # With up to 4 bits MatMulNBits takes one block per output, too.
     return placed if _has_kernel(_block_of(node, placed)) and placed.quantizer.num_bits <= _PACKED_BITS else None
 
 
@@ -293,6 +299,7 @@ def _unless_clipped(facts: PlanFacts, node: Node, reason: str) -> Verdict:
 def _clipped_result(facts: PlanFacts, node: Node) -> str | None:
     """Return the output of the ReLU directly behind a product in the file, if there is one."""
     graph, tensor = facts.graph, node.outputs[0]
+    # On more than two axes the bias is an addition of floats between the product and the ReLU.
     added = len(graph.tensors[tensor].shape) > 2 and any(weight.name == "bias" for weight in node.weights)
     if activation_name(node) in _TARGET.fused_activations:
         return None if added else tensor
@@ -315,6 +322,7 @@ def _reads(facts: PlanFacts, tensor: str) -> int:
         if tensor in facts.graph.outputs:
             count += 2
             continue
+        # Readers through pairs on one grid read one QuantizeLinear.
         grids = set()
         for node, index in facts.graph.readers(tensor):
             placement = facts.plan.input_placement(node.name, index)
@@ -379,6 +387,7 @@ _JUDGES: tuple[tuple[tuple[str, ...], Callable[[PlanFacts, Node], Verdict]], ...
     (("Add", "Multiply", "Concatenate", "Matmul", *AVERAGES), _merge_or_pool),
     (("CustomScaleLayer",), _scaled_sum),
     (PADDINGS, _padding),
+    # Before the kinds with one scale, some of which are in both: through these the runtime also moves pairs.
     (PASSED, _moves_values),
     (tuple(_TARGET.same_scale_kinds), _same_scale),
 )

@@ -53,6 +53,7 @@ _GOOD = ("OV-GEMM", "OV-FUSED", "OV-POOL", "OV-MOVES", "OV-ELEMENTWISE", "OV-VAN
 
 def explain_layers(facts: PlanFacts) -> Iterator[LayerExplanation]:
     """Yield the explanation of every call of a plan for OpenVINO."""
+    # Pooling and data movement run on integers, but nothing is fused into them.
     return judge_layers(facts, _verdict, RULES, _GOOD, prefix="OV-", absorbing=("OV-GEMM", "OV-FUSED"))
 
 
@@ -97,6 +98,7 @@ def _elementwise(facts: PlanFacts, node: Node) -> Verdict:
 
 def _absorber(facts: PlanFacts, node: Node, integer: set[str]) -> str | None:
     """Return the call whose integer kernel absorbs a node behind it, if there is one."""
+    # A sum becomes a post-operation of the convolution that makes one of its operands.
     if not (node.is_a("BatchNormalization", "Add") or _computes(node) in _FUSED):
         return None
     for tensor in node.inputs:

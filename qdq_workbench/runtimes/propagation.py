@@ -98,6 +98,7 @@ class Propagation:
             placement = self._plan.input_placement(node.name, index)
             if placement is not None:
                 found.add(self._scale(placement))
+            # In the file the readers of such a node read this tensor.
             elif vanishes(node) or self._plan.lowering.nodes[node.name].step == "absorbed":
                 found |= self._readers[node.outputs[0]]
             elif node.is_a(*PASSED) and self._graph.has_one_use(tensor):
@@ -125,6 +126,7 @@ class Propagation:
         if name in self._scales:
             return self._scales[name]
         first = placement
+        # From the first pair on, so that every pair of a row finds the same key.
         while found := self._pair_before(first):
             first = found
         row = [first]

@@ -94,6 +94,7 @@ def _judge_of(node: Node) -> Callable[[PlanFacts, Node, set[str]], Verdict]:
     """Return the judge of a call that no kernel absorbs, which depends on its class alone."""
     if is_convolution(node) or node.is_a(*MATRIX_PRODUCTS):
         return _gemm
+    # Before the layers that hold one, because a TimeDistributed may hold a recurrent layer.
     if is_recurrent(node):
         return _recurrent
     if is_transparent(node) and inner_products(node):
@@ -106,6 +107,7 @@ def _judge_of(node: Node) -> Callable[[PlanFacts, Node, set[str]], Verdict]:
 
 def _absorber(facts: PlanFacts, node: Node, integer: set[str]) -> str:
     """Return the call whose kernel absorbs a normalization, a constant or an activation behind it; "" for none."""
+    # First what is folded in the file, then what the builder fuses.
     merged = facts.plan.lowering.merged.into.get(node.name, "")
     if merged in integer:
         return merged
@@ -128,6 +130,7 @@ def _recurrent(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:  # n
 
 def _moves(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
     producer = facts.graph.producer(node.inputs[0])
+    # A pair behind the layer moves in front of it, and there into the integer kernel.
     if not facts.float_inputs(node) or (producer.name in integer and node.outputs[0] in facts.paired):
         return "TRT-COMMUTES", "the pair moves through it", []
     return "TRT-FLOAT", "neither its input nor its output is quantized", _input_fix(node)
@@ -173,6 +176,7 @@ def _product(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:  # noq
 
 def _add(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:  # noqa: ARG001 - as the others
     missing = facts.float_inputs(node)
+    # A pair on the convolution's result would separate its kernel from the Add, so that operand must have none.
     if len(missing) == 1 and len(node.inputs) > 1 and ends_in_convolution(facts.graph, node.inputs[missing[0]]):
         return "TRT-SKIP", f"added inside the convolution that makes input {missing[0]}", []
     if not missing and node.outputs[0] in facts.paired:

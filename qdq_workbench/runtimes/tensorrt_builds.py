@@ -18,6 +18,7 @@ from qdq_workbench.runtimes.inner_layers import is_recurrent
 from qdq_workbench.runtimes.verdict import LayerExplanation
 
 _SHOWN = 3
+# Roles whose operators the table of kinds does not know.
 _BY_ROLE = {"recurrent": "LSTM", "normalization": "LayerNormalization"}
 
 
@@ -69,6 +70,7 @@ def tensorrt_builds(layers: Sequence[LayerExplanation], plan: PlacementPlan) -> 
     half = tuple(layer for layer in rest if layer not in reasons)
     with_flags, by_file = "trtexec --onnx=model.onnx --int8 --fp16", "trtexec --onnx=model.onnx"
     return (
+        # With --fp16 the builder chooses per layer; it may leave some in float32.
         Build("10.x", FLOAT32, with_flags, int8, rest, ()),
         Build("11.x", FLOAT32, by_file, int8, (), rest),
         Build("11.x", "float16", by_file, int8, half, tuple(reasons), reasons),
@@ -78,6 +80,7 @@ def tensorrt_builds(layers: Sequence[LayerExplanation], plan: PlacementPlan) -> 
 def _why_float32(plan: PlacementPlan, layer: str) -> str:
     """Return why a layer stays in float32 in a file in half precision; "" if it does not."""
     for node in plan.graph.calls(layer):
+        # Where the operators depend on the converter, only the class tells.
         reason = why_kept(plan.lowering.nodes[node.name].operators or ()) or _by_class(node)
         if reason:
             return reason

@@ -213,6 +213,7 @@ class FrameworkInfo:
                 f"Received: {name_of(layer)!r}"
             )
         mapping = self.kernel_channels_mapping
+        # Not `mapping.get`: the keys may be classes where `layer` is a name or a node.
         axes = _find(mapping.known_dict, name_of(layer))
         if axes is None and mapping.default_factory is not None:
             axes = mapping.default_factory()
@@ -252,6 +253,7 @@ def _by_name(others: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
             "FrameworkInfo takes kernel_ops, activation_ops and no_quantization_ops, then by position all of "
             f"{', '.join(_OTHERS)}, or the last three or two of them. Received: {3 + len(others)} positional arguments"
         )
+    # MCT's shorter forms leave out the arguments in front.
     given = dict(zip(_OTHERS[len(_OTHERS) - len(others) :], others, strict=True))
     twice = sorted(set(given) & set(named))
     if twice:

@@ -26,8 +26,8 @@ else:
     import sre_parse as _parser
 
 _MOST_WAYS = 1_000_000
-_USUAL_LENGTH = 64
-_MOST_ROUNDS = 8
+_USUAL_LENGTH = 64  # of a name: some expressions are refused before there is one
+_MOST_ROUNDS = 8  # of a repetition whose ways are multiplied out; a longer one counts as open
 _SINGLE = frozenset({"LITERAL", "NOT_LITERAL", "IN", "ANY", "AT", "FAILURE"})
 _REPEATS = frozenset({"MAX_REPEAT", "MIN_REPEAT"})
 _LOOKS = frozenset({"ASSERT", "ASSERT_NOT"})
@@ -108,6 +108,7 @@ class _Follower:
             return self._repeated(argument, flags, frozenset({start}))
         if operation in _LOOKS:
             direction, items = argument
+            # `re` refuses lookbehinds of varying width, so there is one position where this one may begin.
             begin = start if direction > 0 else start - items.getwidth()[0]
             found = self.ends(items, flags, {begin} if begin >= 0 else ())
             holds = bool(found) if direction > 0 else start in found
@@ -146,6 +147,7 @@ def _ways(items: Any) -> tuple[float, int]:
     for item in items.data:
         operation, argument = str(item[0]), item[1]
         count, power = 1.0, 0
+        # Possessive repetitions, too, although only `re` can follow them.
         if operation.endswith("_REPEAT"):
             count, power = _ways_of_repeat(int(argument[0]), int(argument[1]), *_ways(argument[2]))
         else:
@@ -162,6 +164,7 @@ def _ways_of_repeat(low: int, high: int, choices: float, repeats: int) -> tuple[
         return (high - low + 1) * choices**high, repeats * high
     if is_fixed:
         return 1.0, int(low != high)
+    # Several ways in each of any number of rounds: exponentially many.
     return math.inf, 0
 
 

@@ -130,6 +130,7 @@ class QuantizationSpec:
         }
         rows = zip(*columns.values(), strict=True)
         entries = [LayerConfig(**dict(zip(columns, row, strict=True))) for row in rows]
+        # All before the first is added, so that an error leaves the specification as it was.
         for entry in entries:
             _check_entry(entry)
         self.layers.extend(entries)
@@ -227,6 +228,7 @@ class QuantizationSpec:
         return len(self.layers)
 
     def __bool__(self) -> bool:
+        # An empty specification has length 0; `spec or other` must not replace it.
         return True
 
     def __repr__(self) -> str:
@@ -270,6 +272,7 @@ def _spread_indices(value: Any, count: int, several: bool) -> list[Any]:
             f"Received: quantization_index={value!r}"
         )
     value = [_plain(item) for item in value]
+    # Also if it is as long as the list of names: a list per name holds lists.
     if all(isinstance(item, int) and not isinstance(item, bool) for item in value):
         return [list(value) for _ in range(count)]
     spread = _spread("quantization_index", value, count, several)
@@ -278,6 +281,7 @@ def _spread_indices(value: Any, count: int, several: bool) -> list[Any]:
 
 def _plain(index: Any) -> Any:
     """Convert a NumPy integer to int; return anything else as it is."""
+    # A bool can be an index for Python; it stays one here, to be refused.
     return index if isinstance(index, bool) or not hasattr(index, "__index__") else operator.index(index)
 
 
@@ -344,6 +348,7 @@ def config_from_dict(data: Any, label: str) -> Any:
     """
     if not isinstance(data, dict) or "class_name" not in data:
         return LayerQuantizeConfig.from_config(data)
+    # Not at the top: specifications work without loading Keras.
     from keras.saving import deserialize_keras_object
 
     if str(data.get("module", "")).startswith(f"{__package__.partition('.')[0]}."):

@@ -149,6 +149,7 @@ class LayerQuantizeConfig:
     output: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
+        # Copies, so that a later change of the given mapping does not change the config.
         for site in _SITES:
             value = getattr(self, site)
             if site == "weight" and is_per_weight(value):
@@ -193,6 +194,7 @@ def is_per_weight(settings: Any) -> bool:
     Args:
         settings: The value of `LayerQuantizeConfig.weight`.
     """
+    # A serialized quantizer is a mapping under the key "quantizer", and no weight of that name.
     several = isinstance(settings, Mapping) and bool(settings) and "quantizer" not in settings
     return several and all(isinstance(value, Mapping) for value in settings.values())
 
@@ -222,6 +224,7 @@ def _checked(site: str, settings: Any, *, of_weight: bool) -> dict[str, Any]:
             f"Received: per_axis={settings.get('per_axis', False)}, axis={settings.get('axis')}"
         )
     try:
+        # The limits of the width are known there alone.
         QuantizerSpec(**{key: settings[key] for key in ("num_bits",) if key in settings})
     except ValueError as error:
         raise SpecError(f"{site}: {error}") from error

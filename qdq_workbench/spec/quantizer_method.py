@@ -36,6 +36,7 @@ class QuantizerMethod:
     """
 
     name: str
+    # Text and not a mapping, because methods are parts of dictionary keys (`Placement.pair_key`).
     settings: str = "{}"
 
     @classmethod

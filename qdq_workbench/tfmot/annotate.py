@@ -25,6 +25,7 @@ class QuantizeAnnotate(keras.layers.Wrapper):
         **kwargs: Arguments of `keras.layers.Layer`.
     """
 
+    # Without this mark the wrapper counts as a layer of the user's own, of whose inside nothing is known.
     _qdq_transparent = True
 
     def __init__(self, layer: Any, quantize_config: Any = None, **kwargs: Any) -> None:
@@ -38,6 +39,7 @@ class QuantizeAnnotate(keras.layers.Wrapper):
                 "quantize_config must be an instance of a subclass of QuantizeConfig, or None for the default. "
                 f"Received: quantize_config={quantize_config!r}"
             )
+        # Keras casts the inputs of the wrapper to the wrapper's own dtype before the layer sees them.
         kwargs.setdefault("dtype", layer.dtype_policy)
         super().__init__(layer, **kwargs)
         self.quantize_config = quantize_config
@@ -69,6 +71,7 @@ class QuantizeAnnotate(keras.layers.Wrapper):
             training: Whether the model is training.
             **kwargs: Further arguments of the layer's call.
         """
+        # Layer's method would use `compute_output_shape`, and so give every output the compute dtype.
         return keras.Operation.compute_output_spec(self, inputs, *args, training=training, **kwargs)
 
     def compute_output_shape(self, input_shape: Any) -> Any:

@@ -170,6 +170,7 @@ class _Unwrapper(Rebuilder):
 
     def __init__(self, bound: BoundGraph) -> None:
         super().__init__(bound)
+        # The names of the layers inside, not those that Keras gave the annotations.
         names = {call.node.layer: keras_name(inner_of(call.operation).name) for call in bound.calls}
         inputs = {path: keras_name(path) for path in bound.input_tensors}
         self.names = unique_names({**inputs, **names})
@@ -187,6 +188,7 @@ class _Unwrapper(Rebuilder):
         if found is None:
             return clone
         function = layer.activation
+        # The pair stands between this layer and its activation, which therefore becomes a layer of its own.
         clone = clone_operation(type(layer).from_config({**layer.get_config(), "activation": "linear"}), name)
         split = keras.layers.Activation(function, name=self.free_name(f"{name}_{found}"), dtype=layer.dtype_policy)
         self.behind[call.node.layer] = split
@@ -261,6 +263,7 @@ class _SpecOf:
         }
         done: set[str] = set()
         for node in self.graph.nodes:
+            # An entry with a layer's name applies to all of its calls.
             if node.layer in done:
                 continue
             done.add(node.layer)
@@ -287,5 +290,6 @@ class _SpecOf:
         if node.name in self.graph.inputs:
             grid = {"num_bits": self.scheme.num_bits_activation, "symmetric": False, "quantizer": "all_values"}
             return LayerQuantizeConfig(output=grid) if marked else None
+        # As in TFMOT, which looks only at annotated layers with one call and one input.
         alone = [reader for reader in marked if len(reader.inputs) == 1 and len(self.graph.calls(reader.layer)) == 1]
         return output_config(node, self.scheme) if alone else None

@@ -128,6 +128,7 @@ def default_config(
     widths = (scheme.num_bits_weight, scheme.num_bits_activation)
     default = find_default(node)
     if default is not None and default.weights and not node.is_a("Embedding"):
+        # Weights of inner layers, such as cell/kernel, are no attributes of the layer, which TFMOT's configs name.
         names = [name for name in default.weights if "/" not in name]
         if len(names) < len(default.weights):
             raise _unknown(node)
@@ -163,6 +164,7 @@ def _quantizes_output(node: Node) -> bool:
         known = (*_AFTER_ACTIVATION, "relu6")
         if activation not in (*known, *BEFORE_ACTIVATION):
             raise _unknown(node)
+        # As in TFMOT: the output of a layer with weights is quantized, that of an Activation('linear') layer is not.
         return activation in known and activation != "linear"
     if node.is_a(*_OUTPUT):
         return True

@@ -222,6 +222,7 @@ def _named(
 def _activation_ranges(layer: Any, config: TrainedQuantizeConfig) -> Iterator[str]:
     name = getattr(getattr(layer, "activation", None), "__name__", "")
     if config.activation is not None:
+        # The names of TFMOT's variables; gelu is quantized before and after.
         yield from ["pre_activation"] if name in ("softmax", "sigmoid", "tanh", "gelu") else []
         yield from ["post_activation"] if name in ("linear", "relu", "silu", "swish", "gelu") else []
 
@@ -289,6 +290,7 @@ def _activation_ends(
     layer = source.layer(name)
     for what in _activation_ranges(layer, config):
         if config.activation.updates_range:
+            # With a range on both sides, as of gelu, the second one belongs to the activation that was split off.
             is_split = what == "post_activation" and f"pre_{what[5:]}_min" in found
             at = f"{name}_{layer.activation.__name__}" if is_split else name
             yield at, source.range(name, what, found)
@@ -303,6 +305,7 @@ def _set_activations(q_model: QuantizedModel, ends: Mapping[str, tuple[Any, Any]
     pairs = {
         placement.layer: plan.pair_of(placement).name
         for placement in plan.placements
+        # Pairs that only the target needs have no range in the file.
         if placement.site == "output" and placement.author != "target"
     }
     layers = {layer.tensor: layer for layer in q_model.activation_quantizers}

@@ -118,6 +118,7 @@ def unwrapped_config(config: dict[str, Any]) -> UnwrappedConfig:
     for saved in body["layers"]:
         layer, settings = saved, saved["config"]
         if layer["class_name"] == "QuantizeLayer":
+            # Without inbound nodes the model is a Sequential one, in which each layer reads the one before it.
             source = layer["inbound_nodes"][0][0] if layer.get("inbound_nodes") else [before, 0, 0, {}]
             replaced[settings["name"]] = source
             found.inputs[source[0]] = (settings["name"], settings.get("quantizer"))
@@ -144,6 +145,7 @@ def _redirected(value: Any, replaced: Mapping[str, list[Any]]) -> Any:
         return {key: _redirected(item, replaced) for key, item in value.items()}
     if not isinstance(value, list):
         return value
+    # Keras 2 writes a tensor as [layer, node index, tensor index], in inbound nodes with keyword arguments as well.
     is_reference = len(value) in (3, 4) and isinstance(value[0], str) and value[0] in replaced
     if is_reference and isinstance(value[1], int) and isinstance(value[2], int):
         source = replaced[value[0]]

@@ -75,6 +75,7 @@ def _grids_behind(graph: QDQGraph, tensor: str) -> Iterator[tuple[float, int, tu
         limits = None if parameters is None else integer_limits(type_name(parameters[1].dtype))
         if parameters is not None and limits is not None and parameters[0].size == 1:
             scale, zero = float(parameters[0].item()), int(parameters[1].item())
+            # A grid of fewer bits lies in a wider integer type; the Clip before it, not the type, limits its integers.
             if bounds is not None:
                 limits = (round(bounds[0] / scale) + zero, round(bounds[1] / scale) + zero)
             yield scale, zero, limits
@@ -145,6 +146,7 @@ class OptimizationParity:
         allowed, apart = self._allowed[name] + slack, _apart(wanted, given)
         reasons: list[str] = []
         if not apart <= allowed:  # NaN is not
+            # Most explanations cost a session, so each is computed only if the ones before it do not suffice.
             apart, reasons = next(
                 (
                     (other, found)
@@ -166,6 +168,7 @@ class OptimizationParity:
         saturation = {"name": f"output {name!r}", "mean_difference": apart, "allowed": allowed, "agreement": None}
         rest = [(_apart(wanted, exact), []), *self._liberties(name, wanted, exact, exact_sums=True)]
         for other, reasons in rest:
+            # Only a difference that exact sums remove is due to the processor.
             if other <= allowed:
                 self._saturated.append(saturation)
             yield other, [*reasons, exact_sums_note(saturation)]
@@ -180,8 +183,10 @@ class OptimizationParity:
         yield _apart(wanted, kept[name]), [OWN_QUANTIZATION]
         reaching = {f"{pair}/{QUANTIZE}" for pair in pairs_that_reach(self._proto, name)}
         sources = [node.input[0] for node in self._graph.nodes if node.name in reaching]
+        # The pair on the output itself, then those that ONNX Runtime may move in front of it.
         for tensor in dict.fromkeys((name, *sources)):
             for scale, zero, limits in _grids_behind(self._graph, tensor):
+                # In float32, with ties to even, as QuantizeLinear is defined.
                 codes = np.clip(np.rint(wanted / np.float32(scale)) + zero, *limits)
                 yield _apart((codes - zero) * scale, given), [ROUNDED_OUTPUT]
 
@@ -189,6 +194,7 @@ class OptimizationParity:
     def _allowed(self) -> dict[str, float]:
         """The allowed mean difference by output, from moving as many input values by one step as `_steps` found."""
         steps = sum(count for count, _ in self._steps.values())
+        # Rounded up, and at least 1: some sensitivity is allowed for even if no integer differs on these samples.
         per_sample = max(1, -(-steps // max(1, len(next(iter(self._inputs.values()))))))
         generator = np.random.default_rng(0)
         widths = {name: next((grid[0] for grid in _grids_behind(self._graph, name)), None) for name in self._inputs}
@@ -215,14 +221,17 @@ class OptimizationParity:
         if not self._pairs:
             return {}
         names = [tensor for _, tensor in self._pairs]
+        # `cut_behind` gives the new inputs the shapes of these integers, so the parts cannot be run batch by batch.
         inputs = self._one_batch()
         exposed = with_outputs(self._proto, names)
         wanted = dict(zip(names, run_once(make_session(exposed, optimized=False), names, inputs), strict=True))
         codes = {f"{tensor}/given": values for tensor, values in wanted.items()}
         parts = cut_behind(exposed, wanted)
+        # As planned: a float weight that ONNX Runtime quantizes on its own would move integers by more than a step.
         found = self._steps_of(make_session(parts, optimized=True, as_planned=True), inputs, codes, wanted)
         if max(most for _, most in found.values()) <= _WIDEST_STEP:
             return found
+        # Saturating kernels are no fault of the file: it fails only if the difference remains with exact sums.
         return self._steps_of(exact_session(parts, as_planned=True), inputs, codes, wanted)
 
     def _steps_of(

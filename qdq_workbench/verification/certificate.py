@@ -82,6 +82,7 @@ class Certificate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the certificate as a JSON-compatible dictionary."""
+        # Through JSON, so that nested tuples become lists, as in a certificate that was loaded from a file.
         fields = json.loads(json.dumps(dataclasses.asdict(self)))
         return {"format": _FORMAT, "version": 1, "passed": self.passed, **fields}
 
@@ -157,6 +158,7 @@ class Certificate:
         mine, theirs = self.to_dict(), other.to_dict()
         found = [f"{name} differs" for name in _LASTING if mine[name] != theirs[name]]
         passed = [{check["name"]: check["passed"] for check in one["checks"]} for one in (mine, theirs)]
+        # A check that one of them lacks is no difference: with and without the model, other checks are made.
         both = passed[0].keys() & passed[1].keys()
         return found + [
             f"check {name!r} gave {passed[1][name]}" for name in sorted(both) if passed[0][name] != passed[1][name]

@@ -134,9 +134,11 @@ def layout_free_digest(
     scales, zeros = np.asarray(scale, np.float32).reshape(-1), np.asarray(zero).reshape(-1)
     groups: dict[tuple[bytes, int], list[np.ndarray]] = {}
     for row, one_scale, one_zero in zip(rows, scales, zeros, strict=True):
+        # Channels with equal parameters are pooled, because another layout may have them in another order.
         groups.setdefault((one_scale.tobytes(), int(one_zero)), []).append(row)
     digest = hashlib.sha256()
     for key in sorted(groups):
+        # Sorted integers depend on the counts alone, not on the order of the elements.
         digest.update(repr(key).encode() + np.sort(np.concatenate(groups[key]), kind="stable").tobytes())
     return digest.hexdigest()
 
@@ -147,6 +149,7 @@ def _rows(codes: np.ndarray, scales: tuple[int, ...], axis: int | None, block_si
         return [codes.reshape(-1)]
     if block_size is None:
         return list(np.moveaxis(codes, axis, 0).reshape(codes.shape[axis], -1))
+    # The elements of a block need not be contiguous, so they are grouped by the number of their scale.
     number = spread(
         np.arange(math.prod(scales)).reshape(scales), codes.shape, QuantizerSpec(axis=axis, block_size=block_size)
     )

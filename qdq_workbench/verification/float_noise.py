@@ -11,6 +11,7 @@ from qdq_workbench.graph.op_kinds import activation_name
 #: The spacing of float32 numbers just above 1.
 NOISE = 2.0**-23
 _SATURATING = frozenset({"hard_sigmoid", "sigmoid", "softmax", "tanh"})
+# Layers that may compute such a function inside, where the graph does not show it.
 _HOLDING = (*RECURRENT, *MULTI_HEAD_ATTENTION, "Bidirectional", "TimeDistributed")
 
 

@@ -27,6 +27,7 @@ from qdq_workbench.verification.sensitivity import HEADROOM
 
 Arrays = Mapping[str, np.ndarray]
 _ANOTHER_ORDER = 2.0**-20  # relative and absolute tolerance for sums in another order
+# ONNX Runtime's CPU kernels do not support bfloat16.
 _CPU_TYPES = frozenset({"float16"})
 
 
@@ -102,6 +103,7 @@ class HalfParity:
         for name in self._wanted:
             yield self._output(name, given[name])
         if self._runs:
+            # The outputs alone: the parts were compared above.
             yield from OptimizationParity(self._proto, self._fed(self._proto)).outputs(
                 {n: HEADROOM * m for n, m in self._moved.items()}
             )
@@ -119,8 +121,10 @@ class HalfParity:
             if name in codes:
                 ours, theirs = codes[name], given[f"{name}/{QUANTIZE}"]
                 steps = _steps(ours, theirs)
+                # Rounding noise may move a value by several steps of a fine grid, so the noisy copies tell how many.
                 explained = max((_steps(ours, other[f"{name}/{QUANTIZE}"]) for other in noisy), default=0)
                 found.append(PartParity(name, worst, allowed, steps, 1 + int(HEADROOM * explained)))
+            # The integers of a pair are compared together with its floats.
             elif not name.endswith(f"/{QUANTIZE}"):
                 found.append(PartParity(name, worst, allowed))
         return found
@@ -174,6 +178,7 @@ class HalfParity:
         fed = {value.name for value in session.get_inputs()}
         given = {**self._fed(model), **{f"{tensor}/given": values for tensor, values in codes.items()}}
         values = run_session(session, {name: array for name, array in given.items() if name in fed})
+        # The source of a pair on a model input is an input, which no session returns.
         values |= self._inputs
         found = {value.name: values[value.name] for value in model.graph.output}
         for pair, node in pairs.items():
@@ -190,6 +195,7 @@ def run_of_half(proto: onnx.ModelProto, kind: HalfType) -> HalfRun:
         make_session(proto, optimized=True)
         make_session(proto, optimized=False)
     except VerificationError as error:
+        # A missing kernel is no fault of the file; it is then judged in its rounded form. Any other refusal is one.
         if "NOT_IMPLEMENTED" in str(error):
             return HalfRun(kind, str(error))
         raise

@@ -114,6 +114,7 @@ def optimized_graph(model: str | bytes, written: pathlib.Path) -> onnx.ModelProt
     options.intra_op_num_threads = 1
     options.enable_mem_reuse = False
     options.optimized_model_filepath = str(written)
+    # With its constants in another file, the graph of a large model stays below protobuf's 2 GB.
     options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights.bin")
     options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
     open_session(model, options)
@@ -182,6 +183,7 @@ def _lookup(node: onnx.NodeProto, verdicts: dict[str, bool]) -> bool:
 
 def _float_tensors(model: onnx.ModelProto) -> set[str]:
     """Return the tensors with a known floating-point type; Concat, Add and others also compute integer shapes."""
+    # Shape inference serializes the model, which protobuf refuses beyond 2 GB.
     inferred = onnx.shape_inference.infer_shapes(model) if model.ByteSize() < onnx.checker.MAXIMUM_PROTOBUF else model
     floats = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
     values = (*inferred.graph.output, *inferred.graph.value_info)

@@ -109,8 +109,10 @@ def lowering_differences(plan: PlacementPlan, nodes: Collection[onnx.NodeProto])
     integers = {node.name.removesuffix("/DequantizeLinear") for node in nodes if node.op_type == "DequantizeLinear"}
     for item in layer_operators(plan, nodes):
         calls = plan.graph.calls(item.layer)
+        # Converters add arithmetic of shapes and masks to layers with operators, so only computing ones count there.
         extra = {operator for operator in item.found - item.expected if not item.expected or operator in _COMPUTING}
         weighs = any(f"{item.layer}/{weight.name}" in integers for weight in calls[0].weights)
+        # Calls of a shared layer on the same inputs are merged into one in the file.
         called_alike = len({call.inputs for call in calls}) < len(calls)
         missing = item.expected - item.found if weighs and not called_alike else Counter[str]()
         if extra or missing:
@@ -152,6 +154,7 @@ def _credit_absorber(
         named, layer = (plan.graph.node(name).layer for name in (step.node, step.into[0] if step.into else step.node))
         expected = wanted.get(layer)
         if named != layer and expected is not None and named in held:
+            # Only what the absorbing layer lacks; the rest are operators of the layer that they are named after.
             taken = (expected - held.get(layer, Counter())) & held[named]
             held[named] = held[named] - taken
             held.setdefault(layer, Counter()).update(taken)
@@ -182,6 +185,7 @@ def _operators_by_layer(
 def _written_for(node: onnx.NodeProto) -> str:
     """Return the operator of the plan that a node implements."""
     name = _NUMBER.sub("", node.name)
+    # A Relu or Clip that was written as Max and Min is recognised at its Max.
     of = next((operator for operator, end in APART.items() if node.op_type == "Max" and name.endswith(end)), None)
     if of is not None:
         return of

@@ -15,6 +15,7 @@ def pairs_that_reach(proto: onnx.ModelProto, output: str) -> list[str]:
     for node in proto.graph.node:
         for tensor in node.input:
             readers.setdefault(tensor, []).append(node)
+    # A Q behind another reader of the tensor that the output is moved from may move up to that tensor.
     start = output
     while start in producers and producers[start].op_type in _MOVEMENTS:
         start = producers[start].input[0]

@@ -115,6 +115,7 @@ class Parity:
         self._proto = proto
         self._q_model = q_model
         self._inputs = dict(inputs)
+        # Nothing is folded: the reference is the Keras model as it computes, normalizations included.
         self._cut = cut_model(q_model, fold=False, bake_weights=True)
         self._tensor_of = {pair.name: pair.tensor for pair in q_model.plan.tensors}
         self._pads = zero_paddings(float_view(q_model))
@@ -151,6 +152,7 @@ class Parity:
         worst = {}
         for name, ours in outputs.items():
             theirs = found[name]
+            # The lower bound leaves a tolerance to outputs that are nearly 0.
             allowed = FLOAT_TOLERANCE * max(1e-3, float(np.abs(ours).max(initial=0.0)))
             allowed += half_bias_step(self._proto, name)
             worst[name] = float(np.abs(ours - theirs).max(initial=0.0)) / allowed
@@ -160,6 +162,7 @@ class Parity:
         """Return the comparison of every output with each program run on the samples from end to end."""
         theirs = run_session(make_session(self._proto, optimized=optimized), self._inputs)
         found = [self._compare_output(name, theirs[name], optimized=optimized) for name in self._keras_outputs[0]]
+        # The unoptimized run computes what ONNX defines, so no rewrite and no kernel explains a difference.
         if not optimized or all(parity.passed for parity in found):
             return found
         explained = self._explained(found, theirs)
@@ -256,6 +259,7 @@ class Parity:
         placeholders = {
             name: self._keras_layout(name, values[f"{name}/DequantizeLinear"], pair[1])
             if f"{name}/DequantizeLinear" in values
+            # A pair that no output depends on is missing from the file; any values serve its readers.
             else self._free_running[name]
             for name, pair in cut.pairs.items()
         }

@@ -73,6 +73,7 @@ def rounded_form(proto: onnx.ModelProto) -> onnx.ModelProto:
     for node in form.graph.node:
         node.input[:] = [f"{name}/rounded" if name in inputs and name in ends else name for name in node.input]
         for item in node.attribute if node.op_type == "Cast" else ():
+            # The result of this cast is rounded below, like that of any other node in half precision.
             if item.name == "to" and item.i in _NUMBERS:
                 item.i = TensorProto.FLOAT
         nodes.append(node)

@@ -25,7 +25,9 @@ from qdq_workbench.verification.rounded_form import half_tensors
 from qdq_workbench.verification.sensitivity import PERTURBATIONS
 
 #: The random parameters of every tensor of a copy, with their ranges.
+# The sign turns whenever a bounded value grows by pi / frequency, so even close values move in different directions.
 _RANGES = {"frequency": (1e4, 3e4), "phase": (0.0, 2 * np.pi)}
+# A placeholder operator of `_noise_nodes`: `copy` replaces each one by a random constant.
 _CHOSEN = "Chosen"
 _NUMBERS = frozenset({"u", "half_tiny", "one", "lowest", "highest"})
 

@@ -27,6 +27,7 @@ def samples_of_file(proto: onnx.ModelProto, data: Any, count: int = _MAX_SAMPLES
         DataError: If the data do not fit the file.
     """
     ends = fed_inputs(proto)
+    # All that `input_batches` reads of a Keras model.
     tensors = [SimpleNamespace(name=name, shape=shape) for name, (shape, _) in ends.items()]
     arrays = read_samples(SimpleNamespace(inputs=tensors, _inputs_struct=tensors), data, count)
     return {name: array.astype(dtype) for (name, (_, dtype)), array in zip(ends.items(), arrays, strict=True)}

@@ -59,6 +59,7 @@ def _with_own_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
                 own = onnx.NodeProto()
                 own.CopyFrom(weights[tensor])
                 own.name, own.output[0] = (f"{name}/{number}/{index}" for name in (own.name, tensor))
+                # The integers and the zero point; scales are not converted and may stay shared.
                 for place in (0, 2)[: len(own.input)]:
                     constant = copy.graph.initializer.add()
                     constant.CopyFrom(constants[own.input[place]])
@@ -67,6 +68,7 @@ def _with_own_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
                 made.append(own)
     nodes = list(copy.graph.node)
     del copy.graph.node[:]
+    # In front, because ONNX wants every tensor written before it is read.
     copy.graph.node.extend([*made, *nodes])
     return copy
 

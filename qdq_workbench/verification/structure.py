@@ -115,6 +115,7 @@ def compare_structure(expected: FileStructure | Mapping[str, Any], found: FileSt
     differences += _compare("pair", expected.pairs, found.pairs, _pair_differences)
     differences += _compare("weight", expected.weights, found.weights, _constant_differences)
     if expected.biases is not None:
+        # TensorFlow omits the addition of a bias of zeros, so either side may lack it.
         wanted, held = (_without_zeros(biases or {}) for biases in (expected.biases, found.biases))
         differences += _compare("bias", wanted, held, _constant_differences)
     if expected.constants is not None:
@@ -161,6 +162,7 @@ def _constant_differences(expected: DequantizedConstant, found: DequantizedConst
 
 def _constants_differences(expected: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
     """Compare constants by value, because the converter numbers unnamed constants differently in every run."""
+    # Counted, not collected in sets: one of two equal constants may be missing.
     lost = Counter(expected.values()) - Counter(found.values())
     extra = Counter(found.values()) - Counter(expected.values())
     names = {digest: name for name, digest in (*found.items(), *expected.items())}

@@ -179,6 +179,7 @@ def _dtype_name(tensor: onnx.TensorProto) -> str:
 def _unnumbered(name: str) -> str:
     """Remove running numbers: the converter's from equal node names, Keras's from layers created by a layer."""
     parts = re.sub(r"__\d+$", "", name).split("/")
+    # The first part is the name of a layer, the last that of an operator; a number at their end belongs to the name.
     return "/".join(re.sub(r"(_\d+)+$", "", p) if 0 < i < len(parts) - 1 else p for i, p in enumerate(parts))
 
 

@@ -117,6 +117,7 @@ def verify_model(
             "The file carries no plan, so it was not written by export_onnx; pass the model that it was exported "
             f"from to verify it. Received: path={str(path)!r}, q_model=None"
         )
+    # A file that the unchanged model has just been exported to equals a new export, so none is made.
     known = q_model is not None and is_known_export(check_quantized(q_model), proto)
     kind = HALF_TYPES.get(float_type_of(proto) if noted is None else noted.get("float_type", FLOAT32))
     half, given = None, q_model
@@ -136,6 +137,7 @@ def verify_model(
     if all(check.passed for check in checks):
         try:
             half_run = None if kind is None else run_of_half(proto, kind)
+            # `run_of_half` has opened a file in half precision already.
             if half_run is None:
                 make_session(proto, optimized=True)
         except VerificationError as error:
@@ -175,6 +177,7 @@ def _planned_for(q_model: QuantizedModel, noted: Mapping[str, Any] | None) -> Qu
         return q_model
     plan = noted["plan"]
     target = Target.from_dict(plan["altered_target"]) if "altered_target" in plan else get_target(plan["target"])
+    # Whole targets, not their names: an altered target has the name of the registered one.
     return q_model if target == q_model.plan.target_object else retarget(q_model, target)
 
 

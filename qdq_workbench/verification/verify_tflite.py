@@ -144,11 +144,13 @@ def _check_constants(content: bytes, q_model: QuantizedModel, batch: int | None)
     extra: Counter[Any] = found
     missing: Counter[Any] = Counter()
     read, _, plain = converted(q_model, batch)
+    # The file does not tell which of the two forms it has; the nearer one is the expected one.
     for dynamic_range in (False, True):
         written = write_integers(plain, read, dynamic_range=dynamic_range)
         wanted = Counter(tensor for _, tensor in constants_of(TFLiteFile(written.content)))
         if (found - wanted).total() + (wanted - found).total() < extra.total() + missing.total():
             extra, missing = found - wanted, wanted - found
+        # Without weights of float kernels both forms are the same.
         if not (extra or missing) or not (written.floats or written.hybrid):
             break
     other = sorted({name for name, tensor in held if tensor in extra})

@@ -50,6 +50,7 @@ class AttentionMask(keras.layers.Layer):
     ) -> Any:
         """Combine the masks; Keras passes those that tensors carry."""
         steps, seen = ops.shape(query)[1], ops.shape(value)[1]
+        # Gives the result both axes where only the query, or only the value, has a mask.
         masks = [ops.ones((1, steps, seen), "bool")]
         if query_mask is not None:
             masks.append(ops.expand_dims(ops.cast(query_mask, "bool"), -1))

@@ -26,6 +26,7 @@ from qdq_workbench.wrappers.weight_quantizers import WeightQuantizers
 from qdq_workbench.wrappers.weight_state import WeightState
 
 _SUFFIX = "QuantizeWrapper"
+# Arguments of the wrapper's own `call`; all others belong to the layer.
 _OWN = ("training", "plain_arguments")
 _WRAPPERS: dict[str, type[BaseQuantizeWrapper]] = {}
 
@@ -58,13 +59,16 @@ class BaseQuantizeWrapper(WeightQuantizers, keras.layers.Wrapper):
         ('quant_head', TensorShape([1, 2]))
     """
 
+    # Without this mark a wrapper would be described as opaque, like any layer class that is not Keras's.
     _qdq_transparent = True
     _layer_trains = True  # whether the layer receives `training`, or False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        # A user's subclass, too, loads from a saved model without custom_objects.
         keras.saving.register_keras_serializable(package="qdq_workbench.wrappers")(cls)
         served = cls.__name__.removesuffix(_SUFFIX)
+        # No layer class is called `WeightedBase` or `NonWeightedBase`: these two are bases themselves.
         if cls.__name__.endswith(_SUFFIX) and served and not served.endswith("Base"):
             _WRAPPERS[class_name_of(served)] = cls
             default = cls._default()
@@ -103,10 +107,12 @@ class BaseQuantizeWrapper(WeightQuantizers, keras.layers.Wrapper):
         self._quantize_config = quantize_config
         self._weight_states: dict[str, WeightState] = {}
         self.enabled = self.add_weight(name="enabled", shape=(), dtype="bool", initializer="ones", trainable=False)
+        # Read at tracing, unlike the variable `enabled`: the graph then has no quantizers at all.
         self.bypassed = False
         self.model_state = ModelState(model_state)
         self._input_quantizers: list[QuantizeDequantize | None] = []
         self._first_call: CallArguments | None = None
+        # The setter passes the flag on to the layer inside; the constructor of Keras does not.
         self.trainable = trainable
 
     @classmethod
@@ -142,6 +148,7 @@ class BaseQuantizeWrapper(WeightQuantizers, keras.layers.Wrapper):
             QuantizerError: If `weight_quantizers` names a weight that the layer does not have.
         """
         first_call = self._first_call
+        # `Wrapper.build` of Keras would build the layer from the shape of its first tensor alone.
         if first_call is not None and first_call.has_further_tensors and not self.layer.built:
             first_call.build(self.layer)
         super().build(input_shape)
@@ -246,6 +253,8 @@ class BaseQuantizeWrapper(WeightQuantizers, keras.layers.Wrapper):
         """Return a grid for each weight that the layer's class quantizes by default."""
         default = find_default(describe_layer(self.layer))
         axes = default.weights if default is not None else {}
+        # Narrow, because folding a normalization with a negative gamma negates the integers: without the lowest one,
+        # the negated integers are on the grid too.
         return {name: QuantizerSpec(narrow_range=True, axis=axis) for name, axis in axes.items()}
 
     def _build_input_quantizers(self, input_shape: Any) -> None:
@@ -258,7 +267,7 @@ class BaseQuantizeWrapper(WeightQuantizers, keras.layers.Wrapper):
                 tensor = f"{self.layer.name}/input {index}"
                 pair = QuantizeDequantize(tensor, MovingAverageQuantizer(), name=f"input_{index}")
                 pair.build(value.shape)
-            self._input_quantizers.append(pair)
+            self._input_quantizers.append(pair)  # None holds the place of an input that stays in float
 
     def _quantized_inputs(self, arguments: CallArguments, training: Any) -> tuple[Any, Any, dict[str, Any]]:
         if self.quantize_inputs:
@@ -293,6 +302,7 @@ class WeightedBaseQuantizeWrapper(BaseQuantizeWrapper):
 
     def __init__(self, layer: Any, kernel_type: str = "kernel", **kwargs: Any) -> None:
         super().__init__(layer, **kwargs)
+        # The default "kernel" gives way to the class attribute of a subclass.
         self.kernel_type = kernel_type if kernel_type != "kernel" else type(self).kernel_type
 
     @classmethod
@@ -302,6 +312,7 @@ class WeightedBaseQuantizeWrapper(BaseQuantizeWrapper):
     @classmethod
     def _named_kernel(cls) -> str:
         """Return the weight that the class quantizes, from its constructor's default, its attribute or an instance."""
+        # The class is registered when it is defined, before the user has made an instance.
         parameter = inspect.signature(cls.__init__).parameters.get("kernel_type")
         if parameter is not None and isinstance(parameter.default, str) and parameter.default != "kernel":
             return parameter.default
@@ -316,6 +327,7 @@ class WeightedBaseQuantizeWrapper(BaseQuantizeWrapper):
         known = super()._default_weight_quantizers()
         ranks = {name: len(variable.shape) for name, variable in layer_weights(self.layer)}
         named = [name for name in ranks if name == self.kernel_type or name.endswith(f"/{self.kernel_type}")]
+        # The table of layer kinds knows the channel axis of the weight; the last axis is only a guess.
         if set(named) & set(known):
             return known
         # Keras 3 calls the kernel of a depthwise convolution `kernel`, Keras 2 `depthwise_kernel`

@@ -67,6 +67,7 @@ def holds_tensors(value: Any) -> bool:
 
 
 def _is_tensor(value: Any) -> bool:
+    # Keras converts the arrays among the arguments of a call to tensors.
     return isinstance(value, (keras.KerasTensor, np.ndarray)) or bool(keras.ops.is_tensor(value))
 
 

@@ -27,6 +27,7 @@ class GraphSoFar:
         handle = variable.value.handle
         inside = [held for outer, held in self._graph.captures if outer is handle]
         uses = (use for held in inside for use in held.consumers())
+        # Any other use of the handle may write: an assignment, or a function that receives the handle.
         return any(use.type != "ReadVariableOp" for use in uses) or self._may_have_run_python()
 
     def _may_have_run_python(self) -> bool:
@@ -34,6 +35,7 @@ class GraphSoFar:
         operations = self._graph.get_operations()
         added, self._seen = operations[self._seen :], len(operations)
         if any(_holds_functions(operation) for operation in added):
+            # The library holds the called functions of every depth, so their bodies need not be followed.
             library = self._graph.as_graph_def().library.function
             self._runs_python |= any(node.op in _RUNS_PYTHON for held in library for node in held.node_def)
         self._runs_python |= any(operation.type in _RUNS_PYTHON for operation in added)
@@ -52,5 +54,6 @@ def _holds_functions(operation: Any) -> bool:
     """Return whether operations of this type call functions."""
     kind = operation.type
     if kind not in _HOLDS_FUNCTIONS:
+        # Attributes of the types `func` and `list(func)`, as of PartitionedCall, If and While.
         _HOLDS_FUNCTIONS[kind] = any("func" in attribute.type for attribute in operation.op_def.attr)
     return _HOLDS_FUNCTIONS[kind]

@@ -35,9 +35,11 @@ class KeptWeights:
         self._wrappers = tuple(wrappers)  # keeps the ids in `_places` from being reused
         for wrapper in self._wrappers:
             for name, variable, spec in wrapper.weights_by_values():
+                # The variables in `_kept` are float32.
                 if variable.dtype == "float32" and variable.shape.num_elements():
                     self._places[id(wrapper), name] = len(self._weights)
                     self._weights.append((variable, spec))
+        # Of open shape, so that `_forget` can assign an empty tensor, which frees the memory of the values.
         empty = tf.TensorShape(None)
         self._kept = [tf.Variable(tf.zeros([0]), trainable=False, shape=empty) for _ in self._weights]
         self._held: list[Any] | None = None  # the values from which the stored ones were computed
@@ -92,6 +94,7 @@ class KeptWeights:
         if place is None or graph.may_have_written(self._weights[place][0]):
             return None
         value = self._kept[place].read_value()
+        # Layers need the static shape, which a variable of open shape does not have.
         value.set_shape(self._weights[place][0].shape)
         return value
 
@@ -122,5 +125,6 @@ def _shares_memory(one: Any, other: Any) -> bool:
 
 
 def _address(tensor: Any) -> int:
+    # `tensor.numpy()` would copy; the memoryview is on the memory of TensorFlow itself.
     address: int = np.asarray(memoryview(tensor)).__array_interface__["data"][0]
     return address

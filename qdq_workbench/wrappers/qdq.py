@@ -59,6 +59,7 @@ class QuantizeDequantize(keras.layers.Layer):
         self.tensor = tensor
         self.quantizer = quantizer
         self.supports_masking = True
+        # Read at tracing, unlike the variables below: the graph then has no quantizer at all.
         self.bypassed = False
         self.model_state = ModelState(model_state)
         self._range_variables: dict[str, Any] = {}
@@ -85,13 +86,16 @@ class QuantizeDequantize(keras.layers.Layer):
         if self.bypassed or computes_float():
             return inputs
         scope = settled_scope()
+        # A settled function is traced for one mode; a tensor `training` decides only when the function runs.
         if scope is not None and scope.knows(self) and isinstance(training, (bool, type(None))):
             return scope.quantize(self, inputs, self._range_variables, training=bool(training))
         learns: Any = False
+        # Decided at tracing where possible: an inference graph then has no operations that update the range.
         if self.trainable and training is not None and training is not False:
             learns = tf.logical_and(self.enabled, tf.logical_not(self.frozen))
             learns = tf.logical_and(learns, tf.cast(training, tf.bool))
         enabled = tf.convert_to_tensor(self.enabled)
+        # Read by learned steps alone: a frozen one has no gradient, and the factor counts the values of one sample.
         state = {**self._range_variables, "frozen": tf.convert_to_tensor(self.frozen), "batched": True}
         if self.quantizer.has_grid:
             return self.quantizer(inputs, learns, state, enabled=enabled)

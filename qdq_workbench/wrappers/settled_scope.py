@@ -45,6 +45,7 @@ class Roster:
         lows, highs = [], []
         for group in self.groups.values():
             columns = _columns(group)
+            # With `when` None nothing is updated: the quantizer returns the ranges of the group's grids as vectors.
             low, high = group[0].quantizer.update(None, None, columns)
             lows.append(low)
             highs.append(high)
@@ -66,7 +67,9 @@ class Roster:
         (lows, highs), enabled, frozen = ranges, switches[:count], switches[count : 2 * count]
         moves = np.asarray([pair.trainable and pair.quantizer.updates_range for pair in self.pairs], bool)
         moves &= enabled & ~frozen & training
+        # An uncalibrated range is empty, low > high; a pair that learns gets one from this batch.
         active = enabled & ((lows <= highs) | moves)
+        # What is known of the ends of a range would not hold after an update.
         stays = active & ~moves
         from_zero, to_six = known_ends(lows, highs)
         rows = zip(active, moves, stays & from_zero, stays & to_six, strict=True)
@@ -143,6 +146,7 @@ class SettledScope:
         key, index = self._places[id(pair)]
 
         def number(name: str) -> Any:
+            # Tensors belong to one graph: a function that is traced inside a step computes its own.
             home = (tf.compat.v1.get_default_graph(), key)
             if home not in self._grids:
                 group = self._roster.groups[key]

@@ -35,6 +35,7 @@ class SpectralNormalizationQuantizeWrapper(WeightedBaseQuantizeWrapper):
         """
         if training:
             layer = self.layer
+            # As in Keras's own `call`: a kernel of zeros stays, because its largest singular value is 0.
             vector, kernel = ops.cond(
                 ops.all(ops.equal(layer.kernel.value, 0)),
                 lambda: (layer.vector_u.value, layer.kernel.value),

@@ -31,6 +31,7 @@ class WeightSubstitution(keras.StatelessScope):
     def get_current_value(self, variable: Any) -> Any:
         """Return the substitute of a variable, or its value in the enclosing scope."""
         value = super().get_current_value(variable)
+        # Keras asks the innermost scope only; `stateless_call` opens one around this.
         if value is None and self.original_scope is not None:
             value = self.original_scope.get_current_value(variable)
         return value

@@ -145,6 +145,7 @@ class WeightQuantizers:
             learns = tf.logical_and(enabled, tf.cast(training, tf.bool))
         substitutes = []
         for name, spec in self.weight_quantizers.items():
+            # Stored weights are quantized ones, so only a wrapper that is known to be on may use them.
             quantized = scope.kept_weight(self, name) if scope is not None and known else None
             if quantized is None:
                 value = tf.convert_to_tensor(variables[name].value)
@@ -167,6 +168,7 @@ def quantized_weight(weight: Any, spec: QuantizerSpec) -> Any:
 def _switched(enabled: Any, weight: Any, spec: QuantizerSpec) -> Any:
     if enabled is True:
         return quantized_weight(weight, spec)
+    # Tracing a condition takes long; all small weights of a grid and rank call one traced function that has it.
     if weight.shape.num_elements() and not (_worth_compiling(weight) or tf.executing_eagerly()):
         return fake_quantize_weight_if(enabled, weight, spec)
     return tf.cond(enabled, lambda: quantized_weight(weight, spec), lambda: tf.identity(weight))

@@ -58,6 +58,7 @@ class WeightState:
             for key, variable in other.variables.items():
                 self.variables[key].assign(variable)
             return
+        # Another grid keeps the range, as after a change of target; a fixed or kept range is a setting of its own.
         ends = other.quantizer.read_range(other.variables)
         own = next(iter(self.variables.values()), None)
         if ends is not None and own is not None and ends[0].shape == tuple(own.shape) and self.quantizer.updates_range:
@@ -73,6 +74,7 @@ class WeightState:
         """
         if self.quantizer.has_grid:
             return self.quantizer(weight, learns, self.variables, enabled=enabled)
+        # A user's function may return another dtype, which `tf.where` refuses.
         quantized = tf.cast(self.quantizer(weight, learns, self.variables), weight.dtype)
         return tf.where(enabled, quantized, weight)
 
@@ -99,6 +101,7 @@ def tfmot_view(
         state = states.get(name)
         quantizer = LastValueQuantizer.from_spec(spec) if state is None else state.quantizer
         held = {} if state is None else dict(state.variables)
+        # No state, or one of another form, such as the step of LSQ.
         if "min_var" not in held:
             low, high = weight_range(variables[name], spec, state)
             end = np.maximum(-low, high)

@@ -31,6 +31,7 @@ export class BlockLabels {
       text: block?.label ?? splitPath(graph.name(nodes[0])).base,
       x: x + NODE_WIDTH,
       y: y + NODE_HEIGHT / 2,
+      // 100: single layers come after blocks of any depth, and give way to their names.
       depth: around.length + (block === null ? 100 : 0),
     }));
     this.all = [...frames, ...units].sort((a, b) => a.depth - b.depth || a.y - b.y);

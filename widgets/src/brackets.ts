@@ -24,6 +24,7 @@ export function findBrackets(layout: Layout, groups: readonly number[][]): Brack
     let last = -1;
     for (const index of indices.sort((a, b) => layout.units[a].y - layout.units[b].y)) {
       const unit = layout.units[index];
+      // A closed block has no bracket: several kernels may compute its layers.
       const group = unit.block === null ? (groupOf.get(unit.nodes[0]) ?? -1) : -1;
       if (group >= 0 && group === last) found[found.length - 1].bottom = unit.y + NODE_HEIGHT;
       else if (group >= 0)

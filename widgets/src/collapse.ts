@@ -20,6 +20,7 @@ export interface Blocks {
   of: (Block | null)[];
 }
 
+// PREFIX_* and SUFFIX_MIN count layers; REGION_MIN, REGION_MAX and SUFFIX_WHEN count items: loose layers and blocks.
 const PREFIX_MIN = 3;
 const PREFIX_MAX = 24;
 const REGION_MIN = 4;
@@ -30,6 +31,8 @@ const SUFFIX_MIN = 6;
 
 export function findBlocks(graph: Graph): Blocks {
   const builder = new Builder(graph);
+  // The order counts: regions may contain the blocks found so far, and suffixes are for containers that are still long,
+  // such as the generated cells of NASNet.
   builder.nestedModels();
   builder.eachContainer((container) => builder.repeated(container, byPrefix));
   builder.eachContainer((container) => builder.regions(container));
@@ -60,6 +63,7 @@ class Builder {
       const { folders, call } = splitPath(this.graph.name(node));
       let parent: Block | null = null;
       for (let depth = 1; depth <= folders.length; depth++) {
+        // With the call: two calls of a nested model stand at different places of the graph.
         const path = folders.slice(0, depth).join("/") + call;
         let block = byPath.get(path);
         if (block === undefined) {
@@ -147,6 +151,7 @@ class Builder {
   }
 
   eachContainer(work: (container: Block | null) => void): void {
+    // A copy, because the work adds and dissolves blocks.
     const containers = [null, ...[...this.blocks].filter((block) => block.kind === "model")];
     for (const container of containers) {
       if (container === null || this.blocks.has(container)) work(container);
@@ -198,6 +203,7 @@ class Builder {
           return "block" in item ? [item.block] : [];
         });
         blocks.sort((one, other) => one.nodes.length - other.nodes.length);
+        // Single nodes form no cycle, so each of these has a block, and the loop ends with the last one.
         if (blocks.length > 0) this.dissolve(blocks[0]);
       }
     }

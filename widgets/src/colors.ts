@@ -101,6 +101,7 @@ export function metricRange(colors: Colors): [number, number] {
 
 export function formatNumber(value: number): string {
   const size = Math.abs(value);
+  // The unary plus drops trailing zeros, and the exponent that toPrecision may write.
   if (size >= 1e6) return `${+(value / 1e6).toPrecision(3)}M`;
   if (size >= 1e4) return `${+(value / 1e3).toPrecision(3)}k`;
   if (size !== 0 && size < 1e-3) return value.toExponential(1);

@@ -28,6 +28,7 @@ export class Occupancy {
 }
 
 export function tensorMark(tensor: number): number {
+  // Distinct from the marks of reservations, which are 1e6 lower, for up to a million tensors and units.
   return -2 - tensor;
 }
 
@@ -35,6 +36,7 @@ export function tensorMark(tensor: number): number {
 export function assignColumns(ranks: Ranks): { column: number[]; occupancy: Occupancy } {
   const chains = findChains(ranks);
   const start = (chain: number[]) => ranks.row[chain[0]];
+  // Of chains that start in one row, the longest one is placed first, and gets the column nearest to its parent.
   chains.sort((a, b) => start(a) - start(b) || b.length - a.length);
   let best = place(ranks, chains);
   if (chains.length > 2) {
@@ -79,6 +81,7 @@ function place(ranks: Ranks, chains: number[][], goal?: Map<number[], number>) {
 
 function nearestFree(occupancy: Occupancy, wish: number, first: number, last: number): number {
   for (let distance = 0; ; distance++) {
+    // Found at the latest right of all columns so far, where every cell is free.
     if (occupancy.isFree(wish + distance, first, last)) return wish + distance;
     if (distance > 0 && wish - distance >= 0 && occupancy.isFree(wish - distance, first, last)) return wish - distance;
   }
@@ -95,6 +98,7 @@ function sideways(ranks: Ranks, column: number[]): number {
   ranks.successors.forEach((targets, from) => {
     for (const to of targets) {
       const across = Math.abs(column[from] - column[to]);
+      // One more for every edge that is not straight: two edges across one column cost more than one across two.
       cost += across + (across > 0 ? 1 : 0);
     }
   });
@@ -106,6 +110,7 @@ export function trackColumn(ranks: Ranks, column: number[], occupancy: Occupancy
   const first = ranks.row[edge.from] + 1;
   const last = ranks.row[edge.to] - 1;
   const mark = tensorMark(edge.tensor);
+  // An edge may share the cells of its own tensor, and use those that are reserved for edges of its source.
   for (const [candidate, owner] of [
     [column[edge.to], edge.from],
     [column[edge.from], edge.from],

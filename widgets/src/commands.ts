@@ -225,6 +225,7 @@ export class GraphCommands implements Commands {
 
   selectMatch(): void {
     const { hits, hit } = this.stage.state;
+    // The plan or the colours may have changed since, so that the layer matches no more.
     if (!hits.includes(hit)) return;
     this.stage.reveal(hit);
     this.select([hit]);

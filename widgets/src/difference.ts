@@ -50,6 +50,7 @@ export class DifferencePanel {
   /** Go to the next or previous row. */
   step(direction: 1 | -1): void {
     const rows = this.shown?.rows ?? [];
+    // +1: the first step backwards, from no row (-1), goes to the last row and not to the one before it.
     if (rows.length > 0)
       this.goTo((this.at + direction + rows.length + (this.at < 0 && direction < 0 ? 1 : 0)) % rows.length);
   }

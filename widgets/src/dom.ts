@@ -34,6 +34,7 @@ export function plain(text: string): string {
   return text.replace(/[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g, "\u00b7");
 }
 
+// The fallbacks of --q-font in theme.ts, because a canvas resolves no CSS variables.
 const FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif";
 let context: CanvasRenderingContext2D | null | undefined;
 const widths = new Map<string, number>();
@@ -43,9 +44,11 @@ export function textWidth(text: string, size: number, weight = 400): number {
   const key = `${weight} ${size} ${text}`;
   let width = widths.get(key);
   if (width === undefined) {
+    // A canvas measures without the page; SVG's own methods need the text in it, and force a layout.
     if (context === undefined) context = document.createElement("canvas").getContext?.("2d") ?? null;
     if (context) context.font = `${weight} ${size}px ${FONT}`;
     width = context ? context.measureText(text).width : text.length * size * 0.56;
+    // A bound for pages that stay open: `clip` measures several shortened forms of a text.
     if (widths.size > 20_000) widths.clear();
     widths.set(key, width);
   }

@@ -28,6 +28,7 @@ export class Scene {
   readonly frames = svg("g", { role: "presentation" });
   private readonly floatEdges = svg("g", { class: "qdqw-floats" });
   private readonly pairEdges = svg("g");
+  // SVG draws in this order: quantized edges lie above float ones.
   readonly edges = svg("g", { role: "presentation" }, [this.floatEdges, this.pairEdges]);
   readonly titles = svg("g", { role: "presentation" });
   readonly pills = svg("g", { role: "presentation" });
@@ -200,6 +201,7 @@ export class Scene {
 
   private unitsBetween(top: number, bottom: number, always: number): Set<number> {
     const { units } = this.layout!;
+    // A binary search for lower edges in an order of upper ones: all cards have one height.
     let low = 0;
     let high = this.byHeight.length;
     while (low < high) {

@@ -42,6 +42,7 @@ export function viewTensor(store: Store, layout: Layout, tensor: number): Tensor
     const useUpper = !isMixed || (toLeft ? flags[k] : !flags[k]);
     return {
       route: index,
+      // A quantized edge starts at the centre of the pill, which the float stub leads to.
       d: pathOf(route, shift, useUpper ? route.upper : route.lower, flags[k] && pills === undefined ? PILL : 0),
       quantized: flags[k],
     };
@@ -88,6 +89,7 @@ function deadEndPill(store: Store, layout: Layout, tensor: number, look: Pick<Pi
 }
 
 function readsQuantized(store: Store, layout: Layout, route: Route): boolean {
+  // A closed block may have several readers; one that is quantized is enough.
   return store.graph.readers[route.edge.tensor].some(
     ({ node, index }) => layout.unitOf[node] === route.edge.to && store.isOn(node, "input", index),
   );
@@ -103,6 +105,7 @@ export function pathOf(route: Route, shift: number, level: number, from = 0): st
   let d = `M${points[0][0]} ${points[0][1]}`;
   for (let k = 1; k < points.length - 1; k++) {
     const [before, corner, after] = [points[k - 1], points[k], points[k + 1]];
+    // Half of a segment at most, because the next corner takes the other half.
     const radius = Math.min(CORNER, distance(before, corner) / 2, distance(corner, after) / 2);
     const [ax, ay] = towards(corner, before, radius);
     const [bx, by] = towards(corner, after, radius);

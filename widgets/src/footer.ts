@@ -36,6 +36,7 @@ export class Footer {
     if (selection.length === 0 && this.store.side !== null) return [];
     if (selection.length === 0) {
       const pairs = Object.values(this.store.plan.pairs).flat().length;
+      // Further calls of a shared layer are nodes, but no layers.
       const layers = graph.size - graph.payload.calls.length;
       return [html("span", {}, [`${layerCount(layers)} · ${pairs} Q·DQ`])];
     }
@@ -88,6 +89,7 @@ export class Footer {
     const colors = this.store.colors;
     const [low, high] = metricRange(colors);
     const bar = svg("svg", { width: 90, height: 12, "aria-hidden": "true" });
+    // Wider than the step, because antialiasing would show a seam between rectangles that only touch.
     for (let x = 0; x < 90; x += 3) bar.append(svg("rect", { x, width: 3.5, height: 12, fill: mixed((x + 1.5) / 90) }));
     const better =
       colors.legend?.better === "high" ? ", high is good" : colors.legend?.better === "low" ? ", low is good" : "";
@@ -113,6 +115,7 @@ export function likeThis(store: Store, node: number): number[] {
 }
 
 function drawing(width: number, ...children: Element[]): SVGSVGElement {
+  // Inline, because the class gives pictures of the graph the full size of their box.
   const style = `width:${width}px;height:14px;cursor:inherit`;
   return svg("svg", { class: "qdqw-svg", width, height: 14, "aria-hidden": "true", style }, children);
 }

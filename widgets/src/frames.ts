@@ -60,6 +60,7 @@ export function findFrames(units: Placed[], routes: Route[]): Frame[] {
     const source = units[route.edge.from];
     const target = new Set(units[route.edge.to].frames);
     source.frames.forEach((block, depth) => {
+      // An edge within a block may run beside all of its cards.
       if (target.has(block)) stretch(block, depth, route.track, route.track, route.y0, route.y1);
     });
   }

@@ -27,6 +27,7 @@ export class Graph {
       tensors.forEach((tensor, index) => {
         this.readers[tensor].push({ node, index });
       });
+      // Once, even if the node reads several outputs of the source, or one of them twice.
       for (const source of new Set(tensors.map((tensor) => this.producer(tensor)))) {
         this.successors[source].push(node);
         this.predecessors[node].push(source);

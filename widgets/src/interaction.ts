@@ -157,10 +157,13 @@ function click(target: Target, event: PointerEvent, commands: Commands): void {
 /** Handle the wheel only while the picture has the focus; otherwise the page scrolls. */
 function wheel(svg: SVGSVGElement, viewport: Viewport, commands: Commands): () => void {
   const onWheel = (event: WheelEvent) => {
+    // In a shadow root, `document.activeElement` is the root's host and never the picture.
     const root = svg.getRootNode() as Document | ShadowRoot;
     if (root.activeElement !== svg) return;
     event.preventDefault();
+    // Browsers count in pixels (0), lines (1) or pages (2).
     const unit = event.deltaMode === 1 ? 18 : event.deltaMode === 2 ? viewport.size.height : 1;
+    // Some systems turn Shift and wheel into deltaX themselves; where they do not, deltaY scrolls sideways.
     if (event.ctrlKey || event.metaKey) {
       const box = svg.getBoundingClientRect();
       viewport.zoomBy(Math.exp(-event.deltaY * unit * 0.002), event.clientX - box.left, event.clientY - box.top);
@@ -169,12 +172,14 @@ function wheel(svg: SVGSVGElement, viewport: Viewport, commands: Commands): () =
     commands.hover(null, 0, 0);
     commands.moved();
   };
+  // preventDefault has no effect in a passive listener.
   svg.addEventListener("wheel", onWheel, { passive: false });
   return () => svg.removeEventListener("wheel", onWheel);
 }
 
 /** Execute the command of a key; return whether there is one. */
 export function handleKey(event: KeyboardEvent, commands: Commands): boolean {
+  // Letters mean the same with Shift and Caps Lock; other keys have names, such as Enter.
   const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
   if (event.ctrlKey || event.metaKey) {
     if (key === "z") event.shiftKey ? commands.redo() : commands.undo();
@@ -225,6 +230,7 @@ const KEYS = new Map<string, (commands: Commands) => void>([
   ["p", (c) => c.step(-1)],
   ["f", (c) => c.toggleFit()],
   ["+", (c) => c.zoom(1.25)],
+  // The key of + without Shift, on US keyboards.
   ["=", (c) => c.zoom(1.25)],
   ["-", (c) => c.zoom(1 / 1.25)],
   ["?", (c) => c.help()],

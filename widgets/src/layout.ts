@@ -41,6 +41,7 @@ export function layOut(visible: Visible): Layout {
   const lanes = bypassLanes(units, visible.edges, tracks, ranks.rows);
   const exits = exitPoints(units, visible.edges);
   const routes = visible.edges.map((edge, index) => rawRoute(units, edge, tracks[index], lanes, exits));
+  // Before the heights: a route that is straight now needs no level between rows.
   spreadEntries(routes);
   const byTensor = groupByTensor(routes);
   const height = setHeights(units, routes, byTensor, ranks.rows);
@@ -75,6 +76,7 @@ function bypassLanes(units: Placed[], edges: readonly Edge[], tracks: number[], 
     spans.set(edge.tensor, [units[edge.from].row + 1, Math.max(last, span?.[1] ?? last)]);
   });
   const lanes = new Map<number, number>();
+  // Short spans take the inner lanes, so that long ones run outside without crossing them.
   const shortestFirst = [...spans].sort(([, a], [, b]) => a[1] - a[0] - (b[1] - b[0]) || a[0] - b[0]);
   for (const [tensor, [first, last]] of shortestFirst) {
     let x = 0;
@@ -115,6 +117,7 @@ function rawRoute(
   const x1 = units[edge.to].x + NODE_WIDTH / 2;
   const adjacent = units[edge.to].row === units[edge.from].row + 1;
   const column = track * (NODE_WIDTH + COLUMN_GAP) + NODE_WIDTH / 2;
+  // Between adjacent rows there is nothing to pass by.
   const x = adjacent ? x1 : track < 0 ? lanes.get(edge.tensor)! : column;
   return { edge, x0, y0: 0, track: x, x1, y1: 0, upper: 0, lower: 0, entry: 0, isStraight: false };
 }
@@ -159,6 +162,7 @@ function setHeights(units: Placed[], routes: Route[], byTensor: Map<number, numb
     const xs = group.flatMap((route) => [route.x0, route.track]);
     if (group.every((route) => route.isStraight)) continue;
     // Two levels: one reader may take the quantized value and another the float one.
+    // Wider by the second exit (`SECOND_EXIT` of edge_draw.ts), which depends on the plan and not on the layout.
     const upper = exitLevels[gap].take(Math.min(...xs) - PORT_GAP, Math.max(...xs) + PORT_GAP);
     const lower =
       group.length > 1 ? exitLevels[gap].take(Math.min(...xs) - PORT_GAP, Math.max(...xs) + PORT_GAP) : upper;
@@ -188,6 +192,7 @@ function setHeights(units: Placed[], routes: Route[], byTensor: Map<number, numb
     const above = tops[units[route.edge.to].row];
     route.y0 = below;
     route.y1 = above;
+    // So far these were numbers of levels; from here on they are coordinates.
     route.upper = below + EXIT_TOP + route.upper * LEVEL;
     route.lower = below + EXIT_TOP + route.lower * LEVEL;
     route.entry = above - ENTRY_BOTTOM - route.entry * LEVEL;

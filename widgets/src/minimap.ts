@@ -110,6 +110,7 @@ export class Minimap {
       });
       const differs = unit.nodes.some((node) => this.stores[0].side?.differs.has(node));
       if (differs) this.flag(context, style.getPropertyValue("--q-partial"), width - 7, top);
+      // The colour of hits on the cards, in theme.ts.
       if (unit.nodes.some((node) => this.hits.has(node))) this.flag(context, "#f0e442", width - 7, top);
       if (unit.nodes.some((node) => this.selected.has(node)))
         this.flag(context, style.getPropertyValue("--q-brand"), 1, top);

@@ -107,6 +107,7 @@ export function drawUnit(store: Store, unit: Placed, id: string): SVGGElement {
     );
   if (isBlock) {
     const opener = svg("g", { class: "qdqw-opener", "data-open": unit.block!.id }, [
+      // Transparent: what can be clicked is larger than the chevron.
       svg("rect", { x: STRIPE, y: 0, width: 26, height: NODE_HEIGHT }),
       svg("path", { class: "qdqw-chevron", d: `M${STRIPE + 10} ${NODE_HEIGHT / 2 - 5}l5 5l-5 5` }),
     ]);
@@ -123,6 +124,7 @@ function placeBadges(unitGroup: SVGGElement, badges: Badge[]): void {
   if (group.getAttribute("data-texts") === texts) return;
   group.setAttribute("data-texts", texts);
   group.replaceChildren();
+  // By the number of characters, such as I, I0 and W16.
   const sizes = badges.map((badge) => [BADGE, BADGE, 21, 27][Math.min(badge.text.length, 3)]);
   const width = sizes.reduce((sum, size) => sum + size + BADGE_GAP, 0);
   let x = NODE_WIDTH - 1 - width;

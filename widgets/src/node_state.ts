@@ -9,6 +9,7 @@ export interface Change {
 }
 
 export interface NodeState {
+  // A character per input: 0 float, 1 quantized for this node, 2 by the pair on the tensor itself.
   inputs: string;
   weights: number;
   output: boolean;

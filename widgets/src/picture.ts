@@ -23,6 +23,7 @@ export class Picture {
   private readonly box: HTMLElement;
 
   constructor(readonly store: Store) {
+    // `aria-activedescendant` needs ids that are unique in the page, where a graph may be displayed twice.
     this.scene = new Scene(store, `qdqw-${++counter}`);
     this.svg = svg("svg", {
       class: "qdqw-svg",
@@ -32,6 +33,7 @@ export class Picture {
       "data-lm-suppress-shortcuts": "true",
     });
     const { frames, brackets, edges, titles, pills, units } = this.scene;
+    // SVG draws in this order: titles above edges, pills and brackets above cards.
     this.content.append(frames, edges, titles, units, pills, brackets);
     this.svg.append(this.content, this.labels.element, this.region);
     this.showRegion(null);

@@ -45,6 +45,7 @@ export function findChains(ranks: Ranks): number[][] {
     const pairs = units.flatMap((to) =>
       predecessors[to].filter((from) => row[from] === row[to] - 1).map((from) => ({ from, to })),
     );
+    // By the length of the whole path: the chain that ends in `from`, and the longest path from `to` on.
     pairs.sort((a, b) => below[b.to] + length[b.from] - below[a.to] - length[a.from] || a.from - b.from || a.to - b.to);
     for (const { from, to } of pairs) {
       if (next[from] >= 0 || previous[to] >= 0) continue;

@@ -57,6 +57,7 @@ export function isConnected(graph: Graph, nodes: readonly number[]): boolean {
 export function nodesBetween(graph: Graph, nodes: readonly number[]): number[] {
   const first = Math.min(...nodes);
   const last = Math.max(...nodes);
+  // Node numbers are in computing order, so one pass in each direction visits every path.
   const after = new Set(nodes);
   for (let node = first; node <= last; node++) {
     if (after.has(node)) for (const reader of graph.successors[node]) if (reader <= last) after.add(reader);
@@ -78,6 +79,7 @@ export function strongComponents(successors: readonly number[][]): number[][] {
   let counter = 0;
   for (let root = 0; root < successors.length; root++) {
     if (index[root] >= 0) continue;
+    // In place of the call stack: a position, and how many of its successors have been visited.
     const work: [number, number][] = [[root, 0]];
     while (work.length > 0) {
       const frame = work[work.length - 1];

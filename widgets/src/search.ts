@@ -42,6 +42,7 @@ export function parse(query: string): { word: string; negated: boolean }[] {
       negated = true;
       continue;
     }
+    // `not -conv` negates twice.
     const minus = word.length > 1 && word.startsWith("-");
     terms.push({ word: minus ? word.slice(1) : word, negated: negated !== minus });
     negated = false;
@@ -50,9 +51,11 @@ export function parse(query: string): { word: string; negated: boolean }[] {
 }
 
 function fits(store: Store, node: number, word: string, negated: boolean): boolean {
+  // Outside a comparison the word may be a part of a name.
   if (word === "differs" && store.side !== null) return store.side.differs.has(node) !== negated;
   const bits = /^([iwo])=(\d+|float)$/.exec(word);
   if (bits !== null) return hasBits(store, node, LETTERS[bits[1]], bits[2]) !== negated;
+  // A layer that is not shared may still have the word in its name.
   if (word === "shared" && store.graph.sharing(node).length > 1) return !negated;
   const precision = PRECISIONS.get(word);
   if (precision === undefined) return matches(store, node, word) !== negated;
@@ -86,6 +89,7 @@ function fitsText(text: string, word: string): boolean {
     .replace(/[.+^${}()|[\]\\]/g, "\\$&")
     .replace(/\*+/g, ".*")
     .replace(/\?/g, ".");
+  // s and u: `*` and `?` also stand for line breaks and for characters of two code units.
   return new RegExp(`^${pattern}$`, "su").test(text);
 }
 

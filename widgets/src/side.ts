@@ -24,6 +24,7 @@ export class SideModel implements Model {
   ) {}
 
   get<K extends keyof Traits>(name: K): Traits[K] {
+    // Each side has its own of these two; all other traits are those of the comparison.
     if (name === "plan_state" || name === "colors") return this.data[name as "plan_state"] as Traits[K];
     return this.root.get(name);
   }

@@ -73,8 +73,10 @@ export class Stage {
   /** Read the size of the element; return whether it has one. */
   resize(): boolean {
     const { width, height } = this.pictures[0].size;
+    // An output that is not displayed yet, such as one in a hidden tab, has no size.
     if (width === 0 || height === 0) return false;
     this.viewport.size = { width, height };
+    // Only the first size starts the view; later ones leave its scale and place to the user.
     if (this.hasSize) this.viewport.clamp();
     else this.viewport.start();
     this.hasSize = true;
@@ -97,6 +99,7 @@ export class Stage {
   setFocus(index: number): void {
     this.state.focus = index;
     const unit = this.unit(index);
+    // Scrolled and drawn first: the marks below are set on elements, which exist only near the part in view.
     this.viewport.reveal(unit.x, unit.y, NODE_WIDTH, NODE_HEIGHT);
     this.render();
     this.showMarks();

@@ -35,6 +35,7 @@ export class Store {
     this.parsed = new Array(this.graph.size);
     this.readSide();
     this.remember();
+    // A store lives as long as its model, so these listeners are never removed.
     model.on("msg:custom", (message: FromPython) => this.receive(message));
     for (const event of ["change:colors", "change:editable"])
       model.on(event, () => this.notify({ nodes: null, tensors: false }));
@@ -156,6 +157,7 @@ export class Store {
   }
 
   get hasOtherWidths(): boolean {
+    // Not `b=`: weights in blocks may have 8 bits.
     return this.plan.states.some((state) => /[iwo]\d*=/.test(state));
   }
 

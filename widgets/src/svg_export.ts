@@ -49,5 +49,6 @@ export function download(text: string, name: string): void {
   link.href = url;
   link.download = `${name.replace(/[^\w.-]+/g, "_").slice(0, 80)}.svg`;
   link.click();
+  // The browser reads the URL only after `click` has returned.
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }

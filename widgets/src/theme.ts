@@ -4,6 +4,7 @@
 import { STRIPE } from "./node_draw";
 import { NODE_WIDTH } from "./placed";
 
+// What white letters stand on has a contrast of 4.5 to them, and of 3 to both themes; theme.test.ts checks it.
 export const TOKENS: Record<string, string> = {
   "--q-bg": "var(--jp-layout-color0, #ffffff)",
   "--q-card": "var(--jp-layout-color1, #ffffff)",
@@ -97,6 +98,7 @@ export const PICTURE_CSS = `
 .qdqw-chevron { fill: none; stroke: var(--q-muted); stroke-width: 1.6; stroke-linecap: round; stroke-linejoin: round; }
 `;
 
+// JupyterLab floats dt and dd and sets their widths, which would make the terms of a tip one letter wide.
 /** Styles of the page only: toolbar, footer, panels, tooltip, focus, hover, levels of detail. */
 export const PAGE_CSS = `
 .qdqw-root { position: relative; display: flex; flex-direction: column; box-sizing: border-box; min-width: 320px; min-height: 160px; overflow: hidden; resize: vertical; container-type: inline-size;

@@ -25,6 +25,7 @@ export class Tooltip {
 
   show(content: Element[], x: number, y: number): void {
     this.element.replaceChildren(...content);
+    // Before it is measured: a hidden element has no size.
     this.element.hidden = false;
     const { clientWidth, clientHeight } = this.host;
     const { offsetWidth, offsetHeight } = this.element;

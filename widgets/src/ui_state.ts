@@ -28,6 +28,7 @@ export class UiState {
   }
 
   relayout(): void {
+    // A new layout has other units, so focus and anchor are kept as nodes.
     const node = this.layout === undefined ? 0 : this.focusNode;
     const anchor = this.layout === undefined ? 0 : (this.layout.units[this.anchor]?.nodes[0] ?? 0);
     this.layout = layOut(visibleUnits(this.graph, this.blocks, this.open));
@@ -70,6 +71,7 @@ export class UiState {
         });
     const direction = key === "ArrowLeft" ? -1 : 1;
     const allowed = candidates.filter((index) => !sideways || (units[index].column - here.column) * direction > 0);
+    // Sideways the nearest column counts first, then the nearest row; along edges a row counts as two columns.
     const distance = (index: number) =>
       Math.abs(units[index].column - here.column) * (sideways ? 10 : 1) +
       Math.abs(units[index].row - here.row) * (sideways ? 1 : 2);

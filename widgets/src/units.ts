@@ -31,6 +31,7 @@ export function visibleUnits(graph: Graph, blocks: Blocks, open: ReadonlySet<num
   const ofBlock = new Map<Block, number>();
   for (let node = 0; node < graph.size; node++) {
     const around = chain(blocks.of[node]);
+    // The outermost closed block hides what is inside it, open blocks too.
     const closed = around.findIndex((block) => !open.has(block.id));
     if (closed < 0) {
       unitOf[node] = units.push({ key: `n${node}`, block: null, nodes: [node], frames: around }) - 1;

@@ -139,6 +139,7 @@ export class View implements Surroundings {
   }
 
   private storeChanged(store: Store, change: Change): void {
+    // `updateUnit` does not know the marks of a side, which `drawUnit` makes, so a side is drawn anew.
     if (store.side === null) this.stage.refresh(change.nodes, change.tensors);
     else this.stage.redraw();
     this.difference.update();
@@ -159,6 +160,7 @@ export class View implements Surroundings {
     };
     const onDown = (event: PointerEvent) => {
       const target = event.target as Element;
+      // Not on the button of the help, whose click would open it again.
       if (!this.help?.contains(target) && !target.closest?.("[aria-label^='Keys and colours']")) this.closeHelp();
     };
     this.element.addEventListener("keydown", onKey);
@@ -199,6 +201,7 @@ export class View implements Surroundings {
   private readSelection(): void {
     const { stage } = this;
     const nodes = this.model.get("selection").flatMap((name) => this.store.graph.number(name) ?? []);
+    // The event also comes for the selection that `GraphCommands.select` has set itself.
     if (nodes.length === stage.selected.size && nodes.every((node) => stage.selected.has(node))) return;
     stage.selected = new Set(nodes);
     stage.showMarks();

@@ -39,8 +39,10 @@ export class Viewport {
   }
 
   zoomBy(factor: number, atX = this.size.width / 2, atY = this.size.height / 2): void {
+    // A long graph is whole only at a smaller scale.
     const least = Math.min(MIN_SCALE, this.wholeScale);
     const scale = Math.min(MAX_SCALE, Math.max(least, this.scale * factor));
+    // The point of the layout under (atX, atY) stays there: x + atX / scale is constant.
     this.x += atX / this.scale - atX / scale;
     this.y += atY / this.scale - atY / scale;
     this.scale = scale;
@@ -81,6 +83,7 @@ export class Viewport {
   /** Scroll as little as needed to show a rectangle with a margin; centre it vertically if it is far away. */
   reveal(x: number, y: number, width: number, height: number): void {
     const box = this.box;
+    // In a low view the margins shrink, so that the rectangle fits between them.
     const room = Math.min(70, (box.bottom - box.top - height) / 2 - 1);
     const far = y > box.bottom + 400 || y + height < box.top - 400;
     if (far) this.y = y + height / 2 - (box.bottom - box.top) / 2;

@@ -36,6 +36,7 @@ def _run(options: argparse.Namespace) -> Outcome:
         output=options.output,
         data_path=options.data,
         model_path=options.model,
+        # Not as the option's default, to which the action append would add the user's cases.
         case_names=options.case or [DEFAULT_CASE],
         epochs=options.epochs,
         fine_tune_epochs=options.fine_tune_epochs,

@@ -14,6 +14,7 @@ from qdq_workbench.errors import DataError
 
 # 8x8 pixels are too few for three resolutions, so each pixel becomes a block of 2x2.
 _DIGITS_MAGNIFIED = 2
+# The digits have the grey levels 0 to 16.
 _DIGITS_MAXIMUM = 16.0
 _TEST_SHARE = 0.4
 _JPEG_KEYS = ("jpeg_train", "off_train", "y_train", "jpeg_test", "off_test", "y_test")
@@ -91,6 +92,7 @@ def load_images(path: str | None = None) -> ImageData:
     if path is None:
         return _digits()
     found = read_arrays(path)
+    # The key is for the error below, which lists what was received.
     arrays = found if isinstance(found, dict) else {"one array without a name": found}
     if set(_JPEG_KEYS) <= set(arrays):
         arrays["x_train"] = _decode(arrays["jpeg_train"], arrays["off_train"])
@@ -142,8 +144,10 @@ def _decode(jpeg: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 def _images(array: Any) -> np.ndarray:
     images = np.asarray(array, np.float32)
+    # Grey images may lack the axis of channels, as those of MNIST do.
     return images[..., np.newaxis] if images.ndim == 3 else images
 
 
 def _labels(array: Any) -> np.ndarray:
+    # Labels may be a column [N, 1], as Keras has those of CIFAR.
     return np.asarray(array, np.int64).reshape(-1)

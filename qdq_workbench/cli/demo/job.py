@@ -62,10 +62,12 @@ def run_demo(
     """
     started = time.perf_counter()
     steps = steps or Steps()
+    # What a wrong argument makes fail comes before the training, which takes minutes.
     folder = _make_folder(output)
     cases = load_cases(list(case_names))
     data = load_images(data_path)
     if model_path is None:
+        # A given model was trained on values as they are in the file.
         data = data.scaled()
     model = _float_model(model_path, data, epochs, steps)
     _save(model, folder / "model_fp32.keras")
@@ -183,6 +185,7 @@ def _measure(
 ) -> DemoFigures:
     from qdq_workbench.onnx_graph.processor import kernels_saturate
 
+    # The first one of TARGETS is for ONNX Runtime, in which everything here is measured.
     int8_file = files[0]
     kernels = int8_file.verification.figures.get("integer_kernels", {})
     heavy = [kernels[operator] for operator in _HEAVY_OPERATORS if operator in kernels]

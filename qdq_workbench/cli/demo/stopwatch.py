@@ -68,6 +68,7 @@ def speed_ratio(baseline: pathlib.Path, candidate: pathlib.Path, images: np.ndar
 def _runner(path: pathlib.Path, images: np.ndarray) -> Any:
     session = open_session(path)
     feed = {session.get_inputs()[0].name: images}
+    # The first run also allocates memory, so it is not measured.
     session.run(None, feed)
 
     def seconds_per_run(repeats: int) -> float:

@@ -14,6 +14,7 @@ from typing import Any
 import keras
 
 _PLAIN = (bool, int, float, str, type(None))
+# A copy has another name and may have another dtype; it is not built yet.
 _OF_KERAS = ("name", "built", "trainable", "dtype")
 
 

@@ -64,6 +64,7 @@ def cut_model(q_model: QuantizedModel, *, fold: bool, bake_weights: bool, take_o
     view = builder.bound
     output_tensors = [ref.name for ref in keras.tree.flatten(view.output_structure)]
     input_names = list(view.input_tensors)
+    # Inputs come first, so that they keep their names where an output is called the same.
     names = unique_names(dict(enumerate([*input_names, *q_model.source_output_names])))
     cut = Cut(
         inputs={name: builder.values[name] for name in input_names},
@@ -77,6 +78,7 @@ def cut_model(q_model: QuantizedModel, *, fold: bool, bake_weights: bool, take_o
         recurrent=[],
         layers=builder.clones,
     )
+    # Values first: biases of recurrent layers are read as arrays, and `bake` rounds what the layers hold.
     builder.copy_weights()
     cut.recurrent.extend(builder.recurrent_calls())
     if bake_weights:
@@ -98,6 +100,7 @@ def biases_behind(plan: PlacementPlan, layers: Mapping[str, Any]) -> dict[str, A
     """
     found = {}
     for placement in plan.placements:
+        # `layer/kernel` is the kernel of the layer inside TimeDistributed or SpectralNormalization.
         if placement.weight in ("kernel", "layer/kernel"):
             layer = layers[placement.layer]
             holds_bias = layer.layer if placement.weight == "layer/kernel" else layer
@@ -180,6 +183,7 @@ def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
 
 def _can_take_out(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Return whether ONNX's recurrent operators can compute a call; they cannot skip masked steps."""
+    # The third positional argument of a recurrent layer is its mask.
     if layer is None or kwargs.get("mask") is not None or len(args) > 2 or carries_mask(args[0]):
         return False
     return read_recurrent(layer) is not None

@@ -57,6 +57,7 @@ class _NodeNames:
         self._order: dict[int, list[int]] = {}
         for call in bound.calls:
             self._order.setdefault(id(call.operation), []).append(call.position)
+        # The conversion calls a shared layer in the plan's order, and positions count the calls in creation order.
         for positions in self._order.values():
             positions.sort()
 

@@ -53,8 +53,10 @@ def spread_gain(class_name: str, gain: np.ndarray, shape: tuple[int, ...]) -> np
         shape: Shape of the kernel.
     """
     if class_name in TRANSPOSED:
+        # Kernel (..., out, in).
         return gain.reshape(*[1] * (len(shape) - 2), -1, 1)
     if class_name in DEPTHWISE:
+        # Kernel (..., in, m): slice [c, k] computes output channel c * m + k.
         return gain.reshape(*[1] * (len(shape) - 2), *shape[-2:])
     return gain.reshape(*[1] * (len(shape) - 1), -1)
 
@@ -80,6 +82,7 @@ class FoldingRebuilder(Rebuilder):
         if call.node.layer not in self._folded or clone.use_bias:
             return clone
         config = {**clone.get_config(), "use_bias": True}
+        # `late` does not know this copy, which has one variable more than its source; it gets the folded values.
         return clone_operation(type(clone).from_config(config), clone.name)
 
     def copy_weights(self) -> None:

@@ -105,6 +105,7 @@ def _quantize_biases(q_model: QuantizedModel, qparams: Mapping[str, numerics.QPa
     Every call of a shared layer reads another tensor, so the bias has another scale there. Kernel channels whose bias
     would overflow are requantized with a larger scale, as in exported files.
     """
+    # Both before the loop, which replaces entries of `found`: the next call of a shared layer needs the float bias.
     floats = {name: values for name, values in found.items() if isinstance(values, np.ndarray)}
     calls = list(_calls_with_bias(q_model, found))
     scales: dict[str, list[np.ndarray]] = {}
@@ -112,6 +113,7 @@ def _quantize_biases(q_model: QuantizedModel, qparams: Mapping[str, numerics.QPa
         scales.setdefault(kernel, []).append(input_scale)
     for name, kernel, bias, input_scale in calls:
         weight, values = found[kernel], floats[bias]
+        # An int32 bias is added to sums with one scale per output; blocks, or scales along the inputs, have none.
         if weight.block_size is not None or weight.scale.shape not in ((), values.shape):
             continue
         spec = qparams[kernel].spec

@@ -130,6 +130,7 @@ def _discard_waiting(variables: list[Any]) -> None:
 
 
 def _nothing(shape: Any, dtype: Any = None) -> Any:  # noqa: ARG001 - Keras's signature
+    # A scalar, whatever the shape: memory may be what is lacking, and nothing reads the variable.
     return tf.zeros((), dtype)
 
 

@@ -89,6 +89,7 @@ def _encoded(value: Any, model: Any) -> dict[str, Any]:
     if isinstance(value, _PLAIN):
         return {"plain": value}
     if isinstance(value, dict):
+        # As pairs: JSON would make strings of other keys.
         return {"dict": [[_encoded(key, model), _encoded(item, model)] for key, item in value.items()]}
     if is_container(value):
         items = [_encoded(item, model) for item in value]
@@ -106,6 +107,7 @@ def _keras_form(value: Any, model: Any) -> Any:
         # Keras would recurse endlessly into a model that holds itself, and write a TensorFlow variable as a constant.
         raise TypeError
     name = getattr(value, "__name__", None)
+    # Keras would write the bytecode, which safe mode refuses to read.
     if name == "<lambda>":
         raise TypeError
     form = keras.saving.serialize_keras_object(value)

@@ -150,6 +150,7 @@ def _copied(value: Any, source: Any, model: Any, counterparts: Mapping[int, Any]
         if any(id(layer) in counterparts for layer in value._flatten_layers()):  # noqa: SLF001 - Keras has no other way
             raise TypeError
         return value
+    # A bound method would act on the source model.
     if isinstance(value, types.MethodType) and value.__self__ is source:
         return types.MethodType(value.__func__, model)
     return _fresh(value)
@@ -188,6 +189,7 @@ def own_attributes(model: Any) -> dict[str, Any]:
 
 @functools.cache
 def _known_attributes() -> frozenset[str]:
+    # Compiled, because `compile` sets attributes too.
     model = small_model()
     model.compile("sgd", "mse", metrics=["mae"])
     return frozenset(vars(model)) | _SET_BY_FITTING | {"_own_state", "_own_plan", "_memo"}

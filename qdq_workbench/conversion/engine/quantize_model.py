@@ -86,6 +86,7 @@ def quantize_model(
     bound = _bound_as_planned(model, plan)
     check_is_float(bound)
     if plan is None:
+        # Cases look at Keras layers, so they need the model; otherwise its graph need not be read twice.
         source: Any = model if custom_qdq_cases else bound
         plan = plan_placement(
             source,
@@ -245,6 +246,7 @@ class _Quantizer(Rebuilder):
     def make(self, call: Call) -> Any:
         clone = self.copy(call)
         self._inner[call.node.layer] = clone
+        # Operations have no weights; pairs quantize their inputs.
         if call.node.layer not in self._wrapped or call.node.is_operation:
             return clone
         placed = {p.weight: p for p in self._weights.get(call.node.layer, ()) if p.weight is not None}
@@ -263,6 +265,7 @@ class _Quantizer(Rebuilder):
         return wanted if wanted == self.names[layer] else self.free_name(wanted)
 
     def copy_weights(self) -> None:
+        # `clones` holds wrappers; the variables of the source belong to the layers inside them.
         sources = {call.node.layer: call.operation for call in self.bound.calls}
         for layer, clone in self._inner.items():
             if isinstance(clone, keras.layers.Layer):
@@ -273,6 +276,7 @@ class _Quantizer(Rebuilder):
         for layer, clone in self.clones.items():
             if isinstance(clone, BaseQuantizeWrapper):
                 clone.start_weight_ranges(sources.get(layer))
+        # The states of existing wrappers hold these grids already.
         if not sources:
             self._keep_grids_of_keras()
 

@@ -253,7 +253,7 @@ class QuantizedModel(SettledFunctions, keras.Model):
     def quantization_enabled(self, on: bool) -> None:
         for layer in self.quantizing_layers:
             layer.enabled.assign(on)
-            layer.bypassed = not on
+            layer.bypassed = not on  # left out of the graphs that are traced anew below
         self._remake_functions()
 
     @property
@@ -338,7 +338,7 @@ def quantized_class(own: type) -> type[QuantizedModel]:
         "__module__": QuantizedModel.__module__,
         "__doc__": f"A quantized model that trains as {own.__name__} does.",
         "get_config": QuantizedModel.get_config,
-        "from_config": QuantizedModel.__dict__["from_config"],
+        "from_config": QuantizedModel.__dict__["from_config"],  # the classmethod object: `cls` is then the new class
         "own_class": own,
     }
     made = type(f"Quantized{own.__name__}", (own, QuantizedModel), body)

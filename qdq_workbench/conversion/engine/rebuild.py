@@ -57,6 +57,7 @@ class Rebuilder:
         self.clones: dict[str, Any] = {}
         self.behind: dict[str, Any] = {}  # by layer, an activation split from it, called on the result of its clone
         paths = dict.fromkeys(node.layer for node in bound.graph.nodes)
+        # Paths of nested models may become equal: layer `b` of model `a`, and a layer called `a.b`.
         self.names = unique_names({path: keras_name(path) for path in paths})
         self.late = LateVariables()
         self._taken = set(self.names.values())
@@ -140,6 +141,7 @@ class Rebuilder:
     def copy(self, call: Call) -> Any:
         """Return a copy of a call's operation, whose variables will be initialized with the values of the original."""
         clone = clone_operation(call.operation, self.names[call.node.layer], float32=self.float32)
+        # A composite layer casts to its own half precision by operations, which no dtype policy reaches.
         if self.float32 and self._is_inside_block(call):
             clone = _cast_to_float32(clone)
         if isinstance(clone, keras.layers.Layer):
@@ -180,6 +182,7 @@ class Rebuilder:
                 self.copy_state(sources[layer], clone)
 
     def _arguments(self, call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        # `node.inputs` lists the tensors in the order in which `tree` visits the arguments.
         counter = iter(range(len(call.node.inputs)))
 
         def resolve(value: Any) -> Any:
@@ -271,6 +274,7 @@ def _copy(operation: Any, name: str, *, float32: bool) -> Any:
     """Make the copy from the configuration, or from attributes where that fails."""
     try:
         config = operation.get_config()
+        # A class whose configuration lacks the name may not take one; `clone_operation` sets it afterwards.
         if isinstance(operation, keras.layers.Layer) and "name" in config:
             config = {**with_policy(operation, config), "name": name}
         return _from_config(operation, in_float32(config) if float32 else config)
@@ -349,6 +353,7 @@ def _check_same_variables(source: Any, clone: Any) -> None:
 
 def _copy_trainable(source: Any, clone: Any) -> None:
     """Copy the `trainable` flags of a layer and of its inner layers, which may differ."""
+    # The outer flag first: its setter overwrites the flags of all layers inside.
     clone.trainable = source.trainable
     for inner, theirs in zip(inner_layers(clone), inner_layers(source), strict=True):
         inner.trainable = theirs.trainable

@@ -20,6 +20,7 @@ _ACTIVATIONS: dict[Any, tuple[str, float | None, float | None]] = {
     keras.activations.sigmoid: ("Sigmoid", None, None),
     keras.activations.relu: ("Relu", None, None),
     keras.activations.softsign: ("Softsign", None, None),
+    # relu6(x + 3) / 6 in Keras 3; the default slope of ONNX is 0.2.
     keras.activations.hard_sigmoid: ("HardSigmoid", 1 / 6, 0.5),
     keras.activations.linear: ("Affine", 1.0, 0.0),
 }
@@ -91,6 +92,7 @@ def read_recurrent(layer: Any) -> Recurrent | None:
     if type(layer) is not layers.Bidirectional:
         return _read_rnn(layer)
     forward, backward = _read_rnn(layer.forward_layer), _read_rnn(layer.backward_layer)
+    # ONNX fixes the directions of a bidirectional operator: first forwards, second backwards.
     if forward is None or backward is None or forward.reversed_input or not backward.reversed_input:
         return None
     if len(forward.directions[0]) > 1 or len(backward.directions[0]) > 1:
@@ -104,11 +106,13 @@ def read_recurrent(layer: Any) -> Recurrent | None:
 
 
 def _read_rnn(layer: Any) -> Recurrent | None:
+    # Exact classes, because a subclass may compute something else; a stateful layer goes on where the last batch ended.
     if type(layer) not in (layers.LSTM, layers.GRU, layers.SimpleRNN, layers.RNN) or layer.stateful:
         return None
     stacked = type(layer.cell) is layers.StackedRNNCells
     cells = [_read_cell(cell) for cell in (layer.cell.cells if stacked else [layer.cell])]
     known = tuple(cell for cell in cells if cell is not None)
+    # A stack returns the states of all of its cells; the writer has those of the last one.
     if len(known) < len(cells) or (stacked and layer.return_state):
         return None
     return Recurrent((known,), layer.go_backwards, layer.return_sequences, layer.return_state)
@@ -123,6 +127,7 @@ def _read_cell(cell: Any) -> RecurrentCell | None:
     if type(cell) is layers.SimpleRNNCell:
         return _cell("RNN", cell, (act,))
     if type(cell) is layers.LSTMCell and gate is not None:
+        # f, g and h of ONNX: Keras applies `activation` to the candidate and to the output.
         return _cell("LSTM", cell, (gate, act, act))
     if type(cell) is layers.GRUCell and gate is not None:
         return dataclasses.replace(_cell("GRU", cell, (gate, act)), reset_after=bool(cell.reset_after))
@@ -133,5 +138,6 @@ def _cell(op: str, cell: Any, activations: tuple[tuple[str, float | None, float 
     bias = None
     if cell.use_bias:
         given = np.asarray(keras.ops.convert_to_numpy(cell.bias), np.float32)
+        # In Keras only a GRU with `reset_after` has a bias for the recurrent product; ONNX has one for each product.
         bias = given if given.ndim == 2 else np.stack([given, np.zeros_like(given)])
     return RecurrentCell(op, cell.units, cell.kernel, cell.recurrent_kernel, bias, activations)

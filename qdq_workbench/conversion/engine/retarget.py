@@ -79,6 +79,7 @@ def ranges_under(q_model: QuantizedModel, plan: PlacementPlan) -> dict[str, Rang
     for placement in q_model.plan.placements:
         name = q_model.plan.pair_of(placement).name
         if placement.site != "weight" and name in present:
+            # Readers of one tensor may have pairs of their own with other ranges, so the reader decides first.
             by_place[placement.key, _settings(placement)] = present[name]
             by_settings.setdefault(_settings(placement), present[name])
             by_tensor.setdefault(placement.tensor, present[name])
@@ -120,6 +121,7 @@ def in_float32(q_model: QuantizedModel) -> QuantizedModel:
     """
     check_quantized(q_model)
     layers = [layer for layer in inner_layers(q_model) if not isinstance(layer, keras.layers.InputLayer)]
+    # The policy of an InputLayer is the global one; its tensor may have another dtype.
     used = {layer.compute_dtype for layer in layers} | {tensor.dtype for tensor in q_model.inputs}
     if not used & {"float16", "bfloat16", "float64"}:
         return q_model
@@ -160,10 +162,12 @@ def _rebuilt(
     begins_anew = bool(q_model.calibration.get(BEGINS_ANEW))
     for layer in other.activation_quantizers:
         ends = [ranges[pair] for pair in other.pairs_of(layer) if pair in ranges]
+        # The pairs of a scale group share this layer, whose range must contain theirs.
         if ends:
             layer.set_range(min(low for low, _ in ends), max(high for _, high in ends))
         if layer.tensor in same and layer.quantizer.is_learned:
             layer.copy_state(same[layer.tensor])  # a learned scale is more precise than one computed from the range
+        # A new pair is frozen, as after `calibrate`, unless its step is learned or training begins anew.
         layer.frozen.assign(frozen.get(layer.tensor, not (layer.quantizer.is_learned or begins_anew)))
     other.record({**q_model.recorded_ranges}, q_model.calibration)
     return other

@@ -52,6 +52,7 @@ def save_whole(
         return
 
     def save(temporary: pathlib.Path, folder: pathlib.Path) -> None:
+        # Keras builds the HDF5 part of an archive in memory, unless the weights are too large for it.
         if not str(temporary).endswith(".keras"):
             _check_room_for_hdf5(model, folder)
         write(temporary, overwrite=True, zipped=zipped, **arguments)

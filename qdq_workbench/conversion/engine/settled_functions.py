@@ -28,6 +28,7 @@ from qdq_workbench.conversion.engine.traced import traced
 from qdq_workbench.wrappers.kept_weights import KeptWeights
 from qdq_workbench.wrappers.settled_scope import Roster, SettledScope
 
+# Not `__doc__`: the wrapped methods have docstrings of their own. `__wrapped__` shows Keras's signature.
 _NAMES = ("__module__", "__name__", "__qualname__")
 _CALLS_TO_STAY = 20  # calls with unchanged switches before another function is traced
 _MOST_STATES = 4  # for which a function is kept
@@ -61,6 +62,7 @@ class SettledFunctions:
             *args: As of `keras.Model.predict`.
             **kwargs: Likewise.
         """
+        # Keras takes each batch from the data before it calls the function, so data of any kind cannot interfere.
         with _keeping_weights(self):
             return super().predict(*args, **kwargs)  # type: ignore[misc]
 
@@ -144,6 +146,7 @@ def _make(model: Any, kind: str, make: Callable[..., Any], force: bool) -> None:
     if getattr(model, attribute) is not None and not force:
         return
 
+    # Keras stores a new function in the attribute, where a running loop must still find the present one.
     def made() -> Any:
         present = getattr(model, attribute)
         make(force=True)
@@ -197,6 +200,7 @@ class _SettledFunction:
         Args:
             data: The argument that Keras passes.
         """
+        # The lock covers the choice alone: several threads may predict at the same time.
         with self._lock:
             kind = self._kind(self._present())
             first = kind not in self._functions
@@ -206,6 +210,7 @@ class _SettledFunction:
         with _without_retracing_warnings() if first else contextlib.nullcontext():
             if kind is None:
                 return function(data)
+            # The scope is opened at every call, because TensorFlow may trace again, as for a batch of another shape.
             state, keeps = kind
             if not keeps or self._weights is None:
                 return SettledScope(self._roster, state).call(function, data)
@@ -225,6 +230,7 @@ class _SettledFunction:
         wanted, other = (state, keeps), (state, not keeps)
         if wanted in self._functions or not self._functions or self._stays >= _CALLS_TO_STAY:
             return wanted
+        # With or without stored weights the result is the same, and both are faster than conditions.
         return other if other in self._functions else None
 
     def _function(self, kind: Any) -> Any:

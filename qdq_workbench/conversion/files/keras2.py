@@ -159,6 +159,7 @@ def _with_tensors_by_keyword(call: Any) -> Any:
 def _tensor(*history: Any) -> dict[str, Any]:
     return {
         "class_name": "__keras_tensor__",
+        # Keras finds the tensor by its history alone; shape and dtype are required and not used.
         "config": {"shape": [None], "dtype": "float32", "keras_history": [*history]},
     }
 

@@ -117,6 +117,7 @@ def _check_layers(config: Any) -> None:
 
 def _read_hdf5(file: pathlib.Path, opened: h5py.File) -> Keras2File:
     text = opened.attrs.get("model_config")
+    # A file of weights alone has the groups of the layers at its root.
     group = opened.get("model_weights", opened)
     if "layer_names" not in group.attrs:
         raise UnsupportedModelError(
@@ -162,6 +163,7 @@ def _config_of(path: pathlib.Path) -> dict[str, Any]:
         if number != 1:
             continue
         parts = dict(_fields(node))
+        # Field 3 is the path of the object in the SavedModel; that of the model is `root`.
         if parts.get(3) == b"root":
             metadata = parse_json(parts[5])
             return _plain({"class_name": metadata["class_name"], "config": metadata["config"]})
@@ -200,6 +202,7 @@ def _read_archive(file: pathlib.Path) -> Keras2File:
     with h5py.File(weights, "r") as opened:
         check_own_data(opened, file)
         for layer in config["config"]["layers"]:
+            # Folders of one class are numbered from the second on: conv2d, conv2d_1.
             kind = _snake_case(layer["class_name"])
             count = counts[kind] = counts.get(kind, -1) + 1
             group = opened.get(f"layers/{kind}_{count}" if count else f"layers/{kind}")

@@ -74,6 +74,7 @@ def _copy_own_variables(source: Any, clone: Any) -> None:
     theirs = {_last_name(v): v for v in (*source._trainable_variables, *source._non_trainable_variables)}  # noqa: SLF001
     for variable in (*clone._trainable_variables, *clone._non_trainable_variables):  # noqa: SLF001
         name = _last_name(variable)
+        # The property adds the update; the variable of that name holds the kernel without it.
         merged = getattr(source, "lora_enabled", False) and name in _MERGED
         variable.assign(getattr(source, name) if merged else theirs[name])
 

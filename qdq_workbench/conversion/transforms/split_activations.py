@@ -89,4 +89,5 @@ class _Splitter(Rebuilder):
 def _is_split(layer: Any) -> bool:
     if type(layer) not in _HOLDERS or layer.activation in _STAY_INSIDE:
         return False
+    # A layer that is not built yet may still get weights.
     return not isinstance(layer.activation, layers.Layer) or (layer.activation.built and not layer.activation.variables)

@@ -66,6 +66,7 @@ class _Splitter(Rebuilder):
         given = inspect.signature(type(layer).call).bind(layer, *args, **kwargs).arguments
         if call.node.layer not in self._parts:
             masked = any(carries_mask(value) for value in keras.tree.flatten((args, kwargs)))
+            # A shared layer may be called with sequences of several lengths.
             sizes = _sizes(given) if len(self.bound.graph.calls(call.node.layer)) == 1 else {}
             self._parts[call.node.layer] = layer, self._make_parts(layer, name, sizes, masked=masked)
         return _Attention(self, layer, self._parts[call.node.layer][1], name).compute(given)
@@ -144,6 +145,7 @@ class _Attention:
         if "gate" in self._parts:
             context = self._named(ops.multiply(context, self._parts["gate"](query)), "gated")
         output = self._parts["output"](context)
+        # An attention layer passes on the mask of its query, to further attention and to the loss.
         if carries_mask(query):
             output = MaskOf(name=self._free("mask_of"))(query, output)
         return (output, probabilities) if given.get("return_attention_scores") else output
@@ -163,6 +165,7 @@ class _Attention:
             return None
         axes = len(self._axes())
         rank = len(given["query"].shape) + axes
+        # As Keras's `_masked_softmax`, which inserts the axes before those of the queries and keys.
         return AttentionMask(
             causal=causal, sliding_window=window, rank=rank, expanded_at=-2 * axes - 1, name=self._free("mask")
         )(**arguments)
@@ -193,6 +196,7 @@ class _Attention:
             turned = self._named(ops.transpose(query, (0, 2, 1, 3)), "query_turned")
             scores = ops.matmul(turned, self._named(ops.transpose(key, (0, 2, 3, 1)), "key_turned"))
         else:
+            # The equation of MultiHeadAttention begins with the key, that of GroupQueryAttention with the query.
             scores = ops.einsum(equation, *((query, key) if grouped else (key, query)))
         softmax = clone_operation(self._layer._softmax, self._free("softmax"))  # noqa: SLF001 - as above
         scores = self._named(scores, "scores")

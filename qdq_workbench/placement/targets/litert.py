@@ -31,6 +31,7 @@ LITERT = TARGETS.add(
                 "Add",
                 "Subtract",
                 "Multiply",
+                # These become MEAN, which may change the scale; AVERAGE_POOL_2D may not.
                 "GlobalAveragePooling1D",
                 "GlobalAveragePooling2D",
                 "GlobalAveragePooling3D",
@@ -58,6 +59,7 @@ LITERT = TARGETS.add(
                 "GetItem",
                 "Squeeze",
                 "ExpandDims",
+                # Bilinear, too: between two scales the converted operator computes wrong numbers.
                 "Resizing",
                 "UpSampling1D",
                 "UpSampling2D",

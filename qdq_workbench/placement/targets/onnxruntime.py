@@ -10,9 +10,12 @@ ONNXRUNTIME = TARGETS.add(
     Target(
         name="onnxruntime",
         title="ONNX Runtime CPU execution provider (x86-64)",
+        # On x86 kernels of int8 by int8 are slower than float ones; by default only uint8 activations get kernels.
         activation=QuantizerSpec(signed=False, symmetric=False),
+        # Narrow, because folding a negative gain flips the signs, and -128 would leave the grid.
         weight=QuantizerSpec(signed=True, symmetric=True, narrow_range=True),
         bias="int32",
+        # Sub, Div and transposed convolutions have no integer kernel on CPUs.
         integer_kinds=frozenset(
             {
                 "Conv1D",
@@ -33,6 +36,7 @@ ONNXRUNTIME = TARGETS.add(
                 "GlobalAveragePooling3D",
             }
         ),
+        # MatMul becomes MatMulIntegerToFloat, and QGemm may return floats.
         float_output_kinds=frozenset({"Dense", "Matmul"}),
         same_scale_kinds=frozenset(
             {
@@ -52,6 +56,7 @@ ONNXRUNTIME = TARGETS.add(
         fused_activations=frozenset({"relu", "relu6", "clipped_relu"}),
         relu_needs_zero=True,
         integer_activations=frozenset({"leaky_relu", "sigmoid", "softmax"}),
+        # MatMulNBits takes powers of two from 16 on.
         block_sizes=frozenset({16, 32, 64, 128, 256}),
         other_blocks=True,
         relu_hides_blocks=True,

@@ -114,6 +114,7 @@ class Target:
             TargetError: If the dictionary is not a target.
         """
         try:
+            # JSON has no sets: every list of a target is one.
             fields: dict[str, Any] = {k: frozenset(v) if isinstance(v, list) else v for k, v in data.items()}
             grids: dict[str, Any] = {key: QuantizerSpec.from_dict(fields[key]) for key in ("activation", "weight")}
             return cls(**{**fields, **grids})

@@ -10,8 +10,10 @@ TENSORRT = TARGETS.add(
     Target(
         name="tensorrt",
         title="NVIDIA TensorRT (explicit quantization)",
+        # Its parser refuses zero points other than 0, and imports uint8 as int8.
         activation=QuantizerSpec(signed=True, symmetric=True),
         weight=QuantizerSpec(signed=True, symmetric=True, narrow_range=True),
+        # Its parser refuses int32 DequantizeLinear. The kernels add float biases.
         bias="float",
         joined_kinds=frozenset({"Concatenate"}),
         half_scales=True,
