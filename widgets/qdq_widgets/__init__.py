@@ -32,6 +32,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"qdq_widgets has no attribute {name!r}. It has {', '.join(_HOMES)}.")
     value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    # From here on Python finds the name itself: it calls this function for missing names only.
     globals()[name] = value
     return value
 

@@ -110,6 +110,7 @@ class Jobs:
             )
         try:
             self.current = Job(label, self._on_change)
+            # Before the work begins: panes disable their buttons, and a measurement in the background makes way.
             self._on_change(self.current)
             yield self.current
         finally:
@@ -127,6 +128,7 @@ class Jobs:
         Raises:
             BenchBusyError: If another task is running.
         """
+        # Refuses a click at once. A job that begins between this look and the thread is refused by `run`.
         if self._busy.locked():
             running = self.current.label if self.current is not None else "other work"
             raise BenchBusyError(f"The bench is busy with: {running}. Wait until it is done, or stop it first.")
@@ -137,6 +139,7 @@ class Jobs:
             except BaseException as error:  # noqa: BLE001 - a thread has no caller: every error belongs to the pane
                 on_error(error)
 
+        # A daemon, so that the kernel can end while it runs.
         self._thread = threading.Thread(target=body, name="qdq-workbench", daemon=True)
         self._thread.start()
         return self._thread

@@ -44,7 +44,9 @@ def write_files(
         text = json.dumps({**data, "mark": mark}, indent=1)
         qdq.write_atomically(folder / BENCH, lambda file: file.write_text(text, encoding="utf-8"))
     finally:
+        # Also after an error: `bench.json`, read again, tells whether the former or the new models are valid.
         _settle(folder, _present_mark(folder))
+    # Only now: until `bench.json` was replaced, the former bench needed its trained weights.
     for name in {FLOAT, TUNED}.difference(models):
         (folder / name).unlink(missing_ok=True)
 
@@ -81,6 +83,7 @@ def _present_mark(folder: pathlib.Path) -> str:
 
 
 def _checked(mark: Any) -> str:
+    # The mark becomes a part of a path: one in a foreign folder must not lead out of it.
     return mark if isinstance(mark, str) and re.fullmatch(_MARK, mark) else ""
 
 

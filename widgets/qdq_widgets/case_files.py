@@ -27,6 +27,7 @@ def arguments_of(case: Any) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         args, named = case.arguments
         kept = json.loads(json.dumps([_encoded(list(args)), _encoded(named)], allow_nan=False))
         args, named = tuple(_decoded(kept[0])), _decoded(kept[1])
+        # Comparing attributes that are arrays may raise; such a case is not saved either.
         same = bool(_state(type(case)(*args, **named)) == _state(case))
     except Exception:  # noqa: BLE001 - arguments of any kind, and a constructor of the user's own
         return None
@@ -34,6 +35,7 @@ def arguments_of(case: Any) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
 
 
 def _state(case: Any) -> dict[str, Any]:
+    # Without the arguments as they were given: a `Target` and its name make equal cases.
     return {key: value for key, value in vars(case).items() if key != "_made_with"}
 
 
@@ -63,7 +65,9 @@ class KnownCases:
         for item in (item if isinstance(item, Mapping) else {"name": item} for item in items):
             name, arguments = item["name"], item.get("arguments", [])
             given = self._given.get(name, [])
+            # Version 2 has names only, so a given case of that name is taken as it is.
             if arguments is None or ("arguments" not in item and given):
+                # Without saved arguments, cases of one class are told apart by their order alone.
                 number = unsaved[name] = unsaved.get(name, -1) + 1
                 cases.append(self._brought(name, given, number))
             else:
@@ -109,6 +113,7 @@ def call_of(name: str, args: Iterable[Any], named: Mapping[str, Any]) -> str:
 
 
 def _library_class(name: str) -> Any:
+    # A name in a file may lead to the library's public cases only, never to another function of it.
     found = getattr(qdq, name, None) if name in qdq.__all__ else None
     return found if isinstance(found, type) and issubclass(found, qdq.CustomQDQInsertionCase) else None
 
@@ -120,6 +125,7 @@ def _encoded(value: Any) -> Any:
     if isinstance(value, list):
         return [_encoded(item) for item in value]
     if isinstance(value, dict):
+        # With that key it would be read as a tuple; JSON would turn other keys into texts.
         if _TUPLE in value or not all(isinstance(key, str) for key in value):
             raise TypeError(value)
         return {key: _encoded(item) for key, item in value.items()}

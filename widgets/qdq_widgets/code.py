@@ -13,6 +13,7 @@ from qdq_widgets.snapshots import Snapshot
 from qdq_widgets.state import BenchState
 
 _DATA = "calibration_data"
+# The first samples of each kind of data, as `few_samples` takes them; the kinds are those of `Applied.data`.
 _FEW = {
     "array": "{data}[:{count}]",
     "list": "[part[:{count}] for part in {data}]",
@@ -75,12 +76,14 @@ def _model_code(model: str, planned: str, work: Snapshot, training: Sequence[str
     for applied in corrections:
         if not applied.correction.of_float:
             continue
+        # Learned rounding imitates the weights before clipping, which need a name of their own.
         if learned and applied.name == "clip_weights":
             reference = "reference"
             lines.append(f"reference = {model}")
         lines += [f"corrected = {_correction_code(applied, model)}", f"plan = qdq.plan_placement(corrected, {planned}"]
         model = "corrected"
     lines.append(f"q_model = qdq.quantize_model({model}, plan=plan)")
+    # A correction after training records the calibration of its own time; training may have begun with another.
     first = work.fits[0] if corrections[0].trained and work.fits else corrections[0]
     how = dict(first.calibration)
     if how:
@@ -97,6 +100,7 @@ def _correction_code(applied: Applied, model: str, reference: str = "") -> str:
     settings = {name: value for name, value in applied.settings.items() if name != SAMPLES}
     arguments = [model]
     if applied.correction.reads_data:
+        # 32 is the size of a dataset's batch that `few_samples` assumes.
         count = int(applied.settings[SAMPLES])
         arguments.append(_FEW[applied.data].format(data=_DATA, count=count, batches=max(1, count // 32)))
     arguments += [f"{name}={value!r}" for name, value in settings.items()]
@@ -109,6 +113,7 @@ def _correction_code(applied: Applied, model: str, reference: str = "") -> str:
 
 def _spec_code(spec: Any) -> list[str]:
     configs = [entry.quantize_config for entry in spec.layers if entry.quantize_config is not None]
+    # Only plain settings have a `repr` that is Python; other configs are made again by `from_dict`.
     if not all(isinstance(config, qdq.LayerQuantizeConfig) for config in configs):
         return [f"spec = qdq.QuantizationSpec.from_dict({spec.to_dict()!r})"]
     return ["spec = qdq.QuantizationSpec()", *map(_entry_code, spec.layers)]
@@ -145,6 +150,7 @@ def case_code(case: Any) -> tuple[str, str, str]:
     given = found or ((), {})
     if kind.__module__.partition(".")[0] == "qdq_workbench" and hasattr(qdq, kind.__name__):
         return "", call_of(f"qdq.{kind.__name__}", *given), note
+    # Classes of a notebook or of a function cannot be imported.
     if kind.__module__ == "__main__" or "<locals>" in kind.__qualname__:
         return (
             "",

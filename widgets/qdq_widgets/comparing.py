@@ -55,6 +55,7 @@ class Comparing:
         Example:
             `wb.compare_graphs("plan", "onnxruntime")`
         """
+        # Here, so that a bench in a script needs no widget library.
         from qdq_widgets.graph_comparison import GraphComparison
 
         sides = self._side(left, right), self._side(right, left)

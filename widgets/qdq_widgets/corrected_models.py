@@ -98,6 +98,7 @@ class CorrectedModels:
         models = self._work.models
         base, base_plan = models.float_model, plan
         if models.corrections(plan):
+            # The plan of the corrected model: biases may have been added, and the bench's plan is then of other layers.
             kept = models.get(plan)
             base, base_plan = qdq.strip(kept), kept.plan
         job.report(None, "correcting the float model")
@@ -164,6 +165,7 @@ class CorrectedModels:
 
         if correction.name == "estimate_statistics":
             count = qdq.correction.estimate_statistics(q_model, samples, verbose=False, progress=progress)
+            # For its error if nothing has changed.
             _changes(weights, q_model.get_weights(), correction)
             return q_model, f"The statistics of {count} batch normalizations were taken anew."
         how: dict[str, Any] = {"progress": progress, "stop": lambda: job.stop_requested, "verbose": False}
@@ -176,6 +178,7 @@ class CorrectedModels:
         if not report.complete:
             raise BenchStoppedError(f"Stopped: {correction.title}. The weights are as before. {self.unfinished}")
         if not report.changed:
+            # `changed` counts the rounding only: no error if a bias has changed.
             _changes(weights, q_model.get_weights(), correction, report.summary())
         return q_model, report.summary()
 
@@ -213,6 +216,7 @@ class CorrectedModels:
     def _own_checkpoint(self, start: tuple[Any, ...]) -> pathlib.Path:
         if self._stopped is not None:
             before, calibration, path = self._stopped
+            # By identity: a calibration with equal settings may have read other data.
             if before == start and calibration is self._work.models.calibration:
                 return path
         if self._folder is None:
@@ -234,6 +238,7 @@ def bench_like(make: Any, model: Any, state: BenchState, work: Workshop) -> Any:
     `make` is the class `Workbench`. Spec and cases are left out if they do not fit the model.
     """
     data, setup = work.data, work.setup
+    # Corrected models are not compiled, so the loss that the float model is compiled with goes along.
     loss, metrics = setup.loss_and_metrics() if setup.knows_loss else (None, None)
     arguments: dict[str, Any] = {
         "train_data": data.train,

@@ -226,9 +226,11 @@ class Correcting:
         models, plans = self._work.models, self._plans
         stage = FINE_TUNED if corrections[-1].trained else CORRECTED
         with plans.lock:
+            # Before the new model is put: undo swaps these contents back.
             aside = Aside(models.copy_contents())
             models.put(plan, q_model, stage, corrections, models.fits(plan))
             models.remember_scores(plan, stage, after)
+            # The state may have changed while the job ran: the step exchanges models and leaves the plan as it is.
             plans.history.push(_label(correction, corrections[-1].settings), plans.state, plans.plan, aside)
         self._events.tell("plan", "stage", "curves")
 

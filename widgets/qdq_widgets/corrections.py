@@ -224,6 +224,7 @@ class Applied:
                 f"Received: name={data['name']!r}, data={data['data']!r}"
             )
         scores = {key: None if data[key] is None else Scores(**data[key]) for key in ("before", "after")}
+        # For its error: the names of settings become code.
         BY_NAME[data["name"]].checked(data["settings"])
         if not all(map(str.isidentifier, data["calibration"])):  # they become code
             raise BenchError(f"These are no settings of a calibration. Received: {sorted(data['calibration'])}")

@@ -144,4 +144,5 @@ def interval(share: float, count: int) -> tuple[float, float]:
     squared = _CERTAINTY**2
     middle = (share + squared / (2 * count)) / (1 + squared / count)
     spread = math.sqrt(share * (1 - share) / count + squared / (4 * count**2)) * _CERTAINTY / (1 + squared / count)
+    # The interval lies within 0 and 1; only rounding leads beyond.
     return max(0.0, middle - spread), min(1.0, middle + spread)

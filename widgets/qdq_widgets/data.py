@@ -116,6 +116,7 @@ def names_misfits(model: Any, data: Any, what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        # TensorFlow's errors derive from `Exception` alone; module and error code tell them.
         of_backend = type(error).__module__.startswith("tensorflow") and hasattr(error, "error_code")
         if not (isinstance(error, (ValueError, TypeError)) or of_backend):
             raise
@@ -157,6 +158,7 @@ def described(data: Any) -> str:
 
 def batch_count(data: Any, batch_size: int) -> int | None:
     """Return the number of batches; None for data without a length. `batch_size` applies to arrays."""
+    # The inputs of a pair, then one of several inputs: each array tells the number of samples.
     if isinstance(data, (tuple, list)) and data:
         data = data[0]
     if isinstance(data, Mapping) and data:
@@ -166,6 +168,7 @@ def batch_count(data: Any, batch_size: int) -> int | None:
     if hasattr(data, "shape") and len(data.shape):
         return -(-int(data.shape[0]) // batch_size)
     try:
+        # Raises TypeError for a `tf.data.Dataset` of unknown or infinite length, too.
         return len(data)
     except TypeError:
         return None
@@ -173,6 +176,7 @@ def batch_count(data: Any, batch_size: int) -> int | None:
 
 def inputs_only(data: Any) -> Any:
     """Return the inputs of a tuple (inputs, labels[, sample weights]); other data are returned as they are."""
+    # A list is several inputs of a model, not a pair: `BenchData` makes tuples of labelled data in lists.
     if isinstance(data, tuple) and len(data) in (2, 3):
         return data[0]
     return data
@@ -190,6 +194,7 @@ def few_pairs(data: Any, count: int) -> Any:
         return tuple(few_pairs(part, count) for part in data)
     if isinstance(data, Mapping):
         return {name: few_pairs(part, count) for name, part in data.items()}
+    # A list of arrays is several inputs; any other list holds batches, which stay whole.
     if isinstance(data, list) and all(hasattr(part, "shape") for part in data):
         return [few_pairs(part, count) for part in data]
     return data[:count] if hasattr(data, "shape") else data
@@ -221,6 +226,7 @@ def few_samples(data: Any, count: int, batch_size: int = 32) -> Any:
     if isinstance(inputs, (list, tuple)) and all(hasattr(array, "shape") for array in inputs):
         return [array[:count] for array in inputs]
     batches = max(1, count // batch_size)
+    # After the arrays: NumPy's `take` selects by index.
     if hasattr(inputs, "take"):
         return inputs.take(batches)
     if isinstance(inputs, Iterable) and not hasattr(inputs, "__next__"):

@@ -36,10 +36,12 @@ class Diagnosing:
         """
         plan, data = self._plans.plan, self._work.data.validation
         with self._work.jobs.run("diagnosis") as job:
+            # For its error, before the model is built.
             fit_arguments(data, "validation_data")
             model, how = self._work.swept(plan, job, samples)
             has_own = self._work.data.calibration is not None or self._work.data.train is not None
             calibration = few_pairs(self._work.data.for_calibration()[0], samples) if has_own else None
+            # `how` overrides the calibration data: of a plan without ranges it has its own, with the plan.
             found = qdq.diagnose(
                 model, few_pairs(data, samples), **{"calibration_data": calibration, **how, **settings}
             )

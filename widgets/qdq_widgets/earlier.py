@@ -63,6 +63,7 @@ def continue_bench(self: Any, other: Any) -> str:
     taken = take_work(self, other, same_data=same_data, same_weights=same_weights)
     self.journal.continue_from(other.journal)
     if same_weights:
+        # After `take_work`, which leaves an empty store.
         self._work.models.adopt(theirs.models, with_scores=same_data)
         self._exports.continue_from(other._exports)  # noqa: SLF001 - as above
         self._events.tell("calibration", "stage")
@@ -89,11 +90,13 @@ def take_over_work(
         work: The work on the present state.
         ptq: Plans with the scores of their calibrated models.
     """
+    # As a job: another one that runs would go on with the models that are replaced here.
     with self.jobs.run("loading"), self._plans.lock:
         self._plans.history, self._variants.by_name, self._training.curves = history, variants, curves
         self._work.models = ModelStore.restored(self.model, self.plan, work)
         for plan, scores in ptq:
             self._work.models.remember_scores(plan, CALIBRATED, scores)
+    # Before the events, at which the view hides its offer.
     self.earlier = None
     self._events.tell("plan", "calibration", "curves", "variants")
 
@@ -129,6 +132,7 @@ def take_work(bench: Any, other: Any, *, same_data: bool, same_weights: bool) ->
         }
     curves = other.curves if same_data else Curves()
     text = work_text(other) if same_weights else _plan_text(other)
+    # Before `take_over`, which replaces the plan.
     target = bench.plan.target
     bench.take_over(
         _replanned(bench, other.history, same_weights=same_weights, same_data=same_data), variants, curves, Snapshot()
@@ -181,6 +185,7 @@ def _replanned(bench: Any, history: Any, *, same_weights: bool, same_data: bool)
         if step.aside is not None and same_weights:
             aside = Aside(step.aside.contents.copy())  # undo and redo in one bench must not change the other
             aside.contents.scores = aside.contents.scores if same_data else {}
+        # Planned anew: the plans of a history share the graph of its planner, and the other bench has one of its own.
         made.push(step.label, step.state, bench.planner.plan(step.state), aside)
     made.go_to(history.position)
     return made

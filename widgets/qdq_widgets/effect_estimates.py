@@ -11,6 +11,7 @@ from typing import Any, Literal
 import qdq_workbench as qdq
 from qdq_widgets.metrics import weight_bytes
 
+# Kernels of ONNX Runtime: QLinearConv, QGemm, ConvInteger, MatMulIntegerToFloat; not QuantizeLinear.
 _INTEGER_KERNEL = re.compile(r"^Q[A-Z]|Integer")
 _STATES = ("int8", "float")
 
@@ -81,6 +82,7 @@ def estimated_time(
     for gain in report.gains:
         here = changed.intersection(gain.layers)
         states = {(before[layer], after[layer]) for layer in here}
+        # A gain is one number for all its layers, and known only where the profiled plan ran them on integers.
         if not here or len(states) != 1 or not on_integers.intersection(gain.layers):
             continue
         was, now = states.pop()
@@ -111,10 +113,12 @@ def estimated_score(
     for layer in dict.fromkeys(placement.layer for placement in placements):
         own = [placement for placement in placements if placement.layer == layer]
         if layer not in entries:
+            # Sweeps leave out layers with pairs of the target alone: these follow from the layers around them.
             if any(placement.author != "target" for placement in own):
                 return None
             continue
         states = [_state(plan.for_layer(layer), entries[layer]) for plan in (before, after)]
+        # Two that are "partly" quantized may still differ.
         if states[0] == states[1] != "partly":
             continue
         if "partly" in states:
@@ -145,8 +149,10 @@ def _combined(rows: list[tuple[Any, bool]], report: qdq.SensitivityReport) -> fl
     """Return the change of the metric when some layers become quantized (True) or float (False)."""
     if report.metric != "sqnr":
         one_on = report.mode == "one_on"
+        # The change when the layer becomes quantized: in the float model (one_on), or the last one of all (one_off).
         harms = ((e.value - e.float_value if one_on else e.quantized_value - e.value, on) for e, on in rows)
         return sum(harm if on else -harm for harm, on in harms)
+    # Noise per signal, 10^(-SQNR / 10). An entry's value holds its own noise (one_on), or all but its own (one_off).
     whole = _power(report.quantized_value)
     noise = whole
     for entry, on in rows:

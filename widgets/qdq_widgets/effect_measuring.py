@@ -63,6 +63,7 @@ class PlanMeasurer:
                 "Changes are measured on data that can be read again and again; a generator is used up by it. Give "
                 f"arrays or a tf.data.Dataset as validation_data. Received: {type(self._data).__name__}"
             )
+        # A dataset counts as labelled until `_new_scores` finds no labels.
         labelled = isinstance(self._data, tuple) or hasattr(self._data, "element_spec")
         self.metric = "accuracy" if labelled and "acc" in metric.lower() else "sqnr"
         self.samples = 0
@@ -102,6 +103,7 @@ class PlanMeasurer:
 
     def _scored(self, plan: Any) -> float:
         found = None if self._scores is None else self._scores.measure(plan)
+        # The plan has pairs that the measured copy lacks.
         if found is None:
             self._scores = self._new_scores(plan)
             found = self._scores.measure(plan)
@@ -113,6 +115,7 @@ class PlanMeasurer:
         steps = None if count_samples(self._data) is not None else _BATCHES
         try:
             scores = qdq.analysis.PlanScores(model, self._data, self.metric, steps=steps)
+            # Missing labels raise only when the metric is computed.
             scores.measure(plan)
         except qdq.errors.DataError:
             if self.metric == "sqnr":

@@ -41,12 +41,15 @@ class Effects:
         self._events = events
         self.present: Effect | None = None
         self.pause = PAUSE_SECONDS
+        # None until the user or `begin` decides.
         self._measuring: bool | None = None
+        # History and plan at the last event, with which the next change is compared.
         self._seen: tuple[Any, Any] = (plans.history, plans.plan)
         self._known_statuses: tuple[Any, dict[str, str]] = (None, {})
         self._before: Any = None
         self._told: Any = None  # the step of the last `tell_score`
         self._measurer: tuple[Any, PlanMeasurer] | None = None
+        # The number of the present measurement: one with another number ends at its next piece.
         self._ticket = 0
         self._timer: threading.Timer | None = None
         self._lock = threading.Lock()  # held while a piece is measured
@@ -124,6 +127,7 @@ class Effects:
         history, before = self._seen
         plan = self._plans.plan
         self._seen = (self._plans.history, plan)
+        # A step such as a correction changes the models and leaves the plan.
         if history is self._plans.history and plan_key(before) == plan_key(plan):
             if self._told is not None and self._told is not self._plans.history.present:
                 self._told = self.present = None  # that step was left
@@ -170,6 +174,7 @@ class Effects:
 
     def _schedule(self) -> None:
         self._cancel()
+        # When the job has ended, `_make_way` schedules again.
         if not self._can_measure() or self._work.jobs.current is not None:
             return
         timer = threading.Timer(self.pause, self._measure, args=(self._ticket,))
@@ -188,8 +193,10 @@ class Effects:
             self._schedule()
         elif self._timer is not None:
             self._cancel()
+            # Once per job: the same event tells its progress.
             self._timer = None
             self._settle()
+            # With a limit: the measuring thread may wait for the lock of the view, which this thread may hold.
             if self._lock.acquire(timeout=_PATIENCE):
                 self._lock.release()
 
@@ -205,6 +212,7 @@ class Effects:
             self._update(ticket, state="measuring")
             is_left = True
             while is_left:
+                # Released between pieces, for `_make_way`.
                 with self._lock:
                     if self._is_over(ticket):
                         return

@@ -196,8 +196,10 @@ class Exports:
         existed = path.exists()
         target = target or plan.target
         report = qdq.export_onnx(q_model, path, target=target, **form)
+        # The store has one file per plan; a file for another target has other grids.
         if target == plan.target:
             self._work.models.remember_file(plan, report.bytes, path)
+        # A file for another target is compared with a model that has the grids of that target.
         reference = q_model if target == q_model.target else qdq.retarget(q_model, target)
         verification, why_not = None, ""
         if verify and not job.stop_requested:

@@ -37,6 +37,7 @@ def file_side(held: qdq.files.FileLayers, title: str = "") -> Side:
         if node.name in merged:
             cards[node.name] = merged[node.name]
         elif node.inputs:
+            # Operators that only move or cast values are not counted: a node without any other one moves.
             found = held.operators.get(node.layer)
             cards[node.name] = " + ".join(_times(name, count) for name, count in found.items()) if found else "moves"
     state = plan_state(plan)
@@ -110,6 +111,7 @@ class _RuntimeSide:
         self._in: dict[str, qdq.profiling.RuntimeKernel] = {}
         for kernel in found.kernels:
             for place, layer in enumerate(kernel.layers):
+                # The main layer comes first; the others are fused into its kernel.
                 if place == 0:
                     self._led.setdefault(layer, []).append(kernel)
                 else:
@@ -185,6 +187,7 @@ class _RuntimeSide:
         for kernel in self._found.kernels:
             for layer in kernel.layers:
                 calls = self._graph.calls(layer) if layer in self._graph.layers else ()
+                # A kernel names its layer, not the call.
                 if len(calls) == 1:
                     groups.setdefault(kernel.layers[0], set()).update([calls[0].name, *into.get(layer, ())])
         found = (sorted(self._positions[name] for name in names) for names in groups.values())
@@ -219,6 +222,7 @@ class _RuntimeSide:
         states = []
         for node in self._graph.nodes:
             status = self._nodes[node.name]
+            # Nodes are in computing order: the producers were seen before.
             arriving = [written[producers[tensor]] for tensor in node.inputs]
             if self._merged.get(node.name) == "vanishes" and arriving:
                 takes, gives = arriving[0], arriving[0]
@@ -242,6 +246,7 @@ class _RuntimeSide:
 
     def _remarks(self) -> Iterable[tuple[str, str, str]]:
         for node, names in self._conversions.items():
+            # A change of layout leaves the type of the values.
             kept = [name for name in names if name != "layout"]
             if kept and self._graph.node(node).inputs and self._read(node):
                 yield node, "⇄", f"converted behind {node}: {' · '.join(_counted(kept))}"

@@ -64,6 +64,7 @@ class TrainingSetup:
         elif isinstance(optimizer, str):
             optimizer = keras.optimizers.get(optimizer)
         else:
+            # A new one: an optimizer has variables for the weights of the one model that it trains.
             optimizer = type(optimizer).from_config(optimizer.get_config())
         if learning_rate is not None:
             optimizer.learning_rate = learning_rate
@@ -73,6 +74,7 @@ class TrainingSetup:
         """Return the serialized loss, optimizer and metrics, and the names of those that cannot be restored."""
         import keras
 
+        # With a loss of the user's nothing of the float model's compilation is used; see `loss_and_metrics`.
         config = {} if self.loss is not None else self._compiled_with()
         saved = {key: config[key] for key in ("loss", "metrics") if config.get(key)}
         lost = []
@@ -184,6 +186,7 @@ def evaluate(q_model: Any, data: Any, batch_size: int, job: Job | None = None, *
     """
     arguments = fit_arguments(data, "validation_data")
     if "y" in arguments:
+        # Keras takes a batch size for arrays only.
         arguments["batch_size"] = batch_size
     callbacks = [] if job is None else [_stop_evaluation(job)]
     switched = contextlib.nullcontext() if quantized else q_model.quantizers_off()
@@ -264,6 +267,7 @@ def _watcher(
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             nonlocal batches
+            # A generator has no length: its first epoch tells it.
             batches = self._batch
             self._grow(logs)
             if job.stop_requested or validation_data is None:

@@ -20,6 +20,7 @@ def fixed(planner: Planner, state: BenchState, plan: Any, entries: Iterable[Any]
     """Return the state and the plan with the fixes of some `LayerExplanation` objects."""
     wishes: dict[str, toggles.LayerWish] = {}
     for fix in (fix for entry in entries for fix in entry.fix):
+        # A fix holds arguments of `QuantizationSpec.add`, whose defaults `_merged` takes for those left out.
         name = fix["name"]
         node = planner.graph.calls(name)[0]
         wishes[name] = _merged(wishes.get(name, toggles.wish_of(plan, node)), node, fix)

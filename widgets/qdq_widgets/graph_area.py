@@ -34,6 +34,7 @@ class GraphArea:
     def compare(self, left: Any, right: Any) -> None:
         """Show two graphs, as for `Workbench.compare_graphs`, in the place of the graph."""
         comparison = self._bench.compare_graphs(left, right, height=self._graph.height)
+        # Only now: if the graphs cannot be compared, what is shown stays.
         self.leave()
         comparison.can_leave = True
         comparison.on_leave(self.leave)

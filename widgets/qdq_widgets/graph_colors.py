@@ -34,6 +34,7 @@ def _by_node(graph: ModelGraph, values: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in values.items():
         for call in graph.calls(name):
             by_node[call.name] = value
+    # Again for the calls: a layer that is listed behind its call has replaced the call's own value.
     return by_node | {name: value for name, value in values.items() if name in by_node}
 
 

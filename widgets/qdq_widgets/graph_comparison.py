@@ -66,6 +66,7 @@ class GraphComparison(anywidget.AnyWidget):
         self._graph = sides[0].graph
         self._callbacks: list[Callable[[], Any]] = []
         payload = graph_payload(self._graph, disabled_reasons(sides[0].plan))
+        # The id is chosen here, because the first state that goes to the page must name it; see late.ts.
         kwargs.setdefault("whole", kwargs.setdefault("model_id", uuid.uuid4().hex))
         super().__init__(graph=payload, height=height, **comparison_traits(*sides), **kwargs)
         self.on_msg(self._on_message)

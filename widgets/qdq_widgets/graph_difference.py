@@ -48,6 +48,7 @@ def _pairs(before: PlacementPlan, after: PlacementPlan) -> Iterator[Row]:
     """Yield the pairs, of activations and weights, that are added, removed, or get another grid."""
     old, new = ({item.name: item for item in plan.tensors} for plan in (before, after))
     graph = after.graph
+    # Of both plans: a removed weight is in the first one alone.
     weights = {one.tensor: one.node for plan in (before, after) for one in plan.placements if one.site == "weight"}
 
     def row(item: Any, sign: str, text: str = "") -> Row:
@@ -60,6 +61,7 @@ def _pairs(before: PlacementPlan, after: PlacementPlan) -> Iterator[Row]:
     yield from (row(item, "-") for name, item in old.items() if name not in new)
     yield from (row(item, "+", f", {_grid(item)}") for name, item in new.items() if name not in old)
     for name, item in new.items():
+        # A new pair, which has its row already, is compared with itself.
         was = old.get(name, item)
         # Texts are made for few: hundreds of pairs stay as they are.
         other = was.quantizer != item.quantizer or was.method != item.method

@@ -134,6 +134,7 @@ def graph_html(
         "can_redo": False,
         "svg_text": "",
     }
+    # The script is a part of the data, so that its text is escaped with them; the page imports it from a blob.
     bundle = _BUNDLE.read_text(encoding="utf-8")
     data = json.dumps({"traits": traits, "details": _details(plan, explanation), "bundle": bundle}, allow_nan=False)
     for sign in "<>&'":  # so that no text in the data is markup: "</script>" would end the element

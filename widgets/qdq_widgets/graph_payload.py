@@ -79,6 +79,7 @@ def graph_payload(graph: ModelGraph, reasons: Mapping[tuple[str, str], str]) -> 
             site: [refusals.index(reasons.get((node.name, site), "")) for node in graph.nodes] for site in SITES
         },
         "refusals": refusals.values,
+        # Masks and indices, at nodes whose other inputs can be quantized.
         "unreal": [
             [position, index]
             for position, node in enumerate(graph.nodes)
@@ -106,6 +107,7 @@ def plan_state(plan: PlacementPlan) -> dict[str, Any]:
     """
     inputs, outputs, weights = _places(plan)
     widths = _widths(plan)
+    # Reversed: of several pairs of a node the first one stays.
     from_target = {placement.node: placement for placement in reversed(plan.placements) if placement.author == "target"}
     reasons = _Table()
     states, why = [], []
@@ -214,6 +216,7 @@ def state_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, A
     Returns:
         `states` and `why` by node number, `pairs` by tensor number (an empty list removes a pair), target and mode.
     """
+    # Every state numbers its reasons anew, so texts are compared and not numbers.
     before, after = old["reasons"], new["reasons"]
     pairs = {key: grids for key, grids in new["pairs"].items() if old["pairs"].get(key) != grids}
     gone: dict[str, list[str]] = {key: [] for key in old["pairs"] if key not in new["pairs"]}

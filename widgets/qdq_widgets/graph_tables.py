@@ -50,6 +50,7 @@ def computing_nodes(graph: ModelGraph) -> list[tuple[str, str, tuple[int, ...]]]
     """
     found = []
     for node in graph.nodes:
+        # Also `depthwise_kernel`, and paths such as `cell/recurrent_kernel`.
         kernels = any(w.name.split("/")[-1].endswith(("kernel", "embeddings")) for w in node.weights)
         if kernels or len(set(node.inputs)) > 1:
             floats = (i for i, name in enumerate(node.inputs) if "float" in graph.tensors[name].dtype)

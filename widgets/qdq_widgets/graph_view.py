@@ -74,6 +74,7 @@ class GraphView(anywidget.AnyWidget):
         self._lock = threading.RLock()
         self._callbacks: list[Callable[[Action], Any]] = []
         self._disabled = disabled_reasons(plan)
+        # The id is chosen here, because the first state that goes to the page must name it; see late.ts.
         kwargs.setdefault("whole", kwargs.setdefault("model_id", uuid.uuid4().hex))
         super().__init__(
             graph=graph_payload(plan.graph, self._disabled),

@@ -16,6 +16,7 @@ def known_ranges(bench: Any) -> dict[str, Range]:
     work = bench.snapshot
     if work.stage == "planned":
         return {}
+    # The model's own ranges: training may have moved them.
     if work.model is not None:
         return dict(work.model.activation_ranges())
     ranges = work.calibration.ranges

@@ -68,6 +68,7 @@ def _effect_figures(effect: Effect) -> Iterator[tuple[str, str, str, Figure]]:
 
 def _relative(figure: Figure) -> str:
     """Return a measured change of a size or time in percent of the value before; empty if it rounds to 0."""
+    # Equal value and change: the value before was 0, of which there are no percents.
     if figure.unit not in ("B", "ms") or figure.value is None or figure.change is None or figure.value == figure.change:
         return ""
     percents = f"{100 * figure.change / (figure.value - figure.change):+.1f}"

@@ -99,6 +99,7 @@ def count_values(
     codes = qdq.integer_weights(q_model) if any(name in weights for name in tensors) else {}
     activations = [name for name in tensors if name not in weights]
     values = _activations(q_model, data(), job, activations) if activations else {}
+    # Reversed: of several pairs on a tensor the first one stays, as in `known_tensors`.
     placed = {tensor.tensor: tensor for tensor in reversed(plan.tensors)}
     found = []
     for name in tensors:
@@ -149,6 +150,7 @@ def _weight_histogram(name: str, values: np.ndarray, placed: Any, codes: Any, bi
         return _counted(name, values, low, high, 0.0, None, "", "weight", bins)
     spec = placed.quantizer
     scale, zero_point = (_of_values(part, values, codes) for part in (codes.scale, codes.zero_point))
+    # In float64: the difference can overflow int8.
     bottom, top = ((end - zero_point.astype(np.float64)) * scale for end in (spec.qmin, spec.qmax))
     half = scale / 2
     outside = float(np.mean((values < bottom - half) | (values > top + half)))
@@ -160,6 +162,7 @@ def _of_values(part: np.ndarray, values: np.ndarray, codes: Any) -> np.ndarray:
     """Return the scales or zero points of a weight, reshaped or repeated to broadcast against its values."""
     if part.ndim == 0:
         return part
+    # The last block may be shorter than the others.
     if codes.block_size is not None:
         return np.take(np.repeat(part, codes.block_size, codes.axis), np.arange(values.shape[codes.axis]), codes.axis)
     return part.reshape([-1 if index == codes.axis % values.ndim else 1 for index in range(values.ndim)])

@@ -60,6 +60,7 @@ class KeptPlans:
 
     def _use(self, state: BenchState, plan: Any) -> None:
         with self._lock:
+            # Popped first, so that the state moves to the end, from where it is dropped last.
             self._recent.pop(id(state), None)
             self._recent[id(state)] = (state, plan)
             while len(self._recent) > KEPT_PLANS:
@@ -154,6 +155,7 @@ class History:
         step = Step(label, state, change, plan_of, before.plan_of, aside)
         self._steps[self._position + 1 :] = [step]
         self._position += 1
+        # Not `plan`, of which a copy may be kept: undo and redo must return to the same object.
         self._plan = plan_of()
         return step
 
@@ -176,6 +178,7 @@ class History:
             raise BenchError(
                 f"The history has {len(self._steps)} steps, counted from 0. Received: position={position!r}"
             )
+        # First, because planning may fail; the position then stays.
         self._plan = self._steps[position].plan
         self._position = position
         return self.present

@@ -60,6 +60,7 @@ class Journal:
         try:
             yield call
         except BaseException:
+            # By identity: tuples are compared by their items, and arguments may be arrays.
             self.calls = [other for other in self.calls if other is not call]
             raise
 
@@ -72,6 +73,7 @@ class Journal:
         if stopped is None:
             return
         epochs = {**call.kwargs, "epochs": begun_epochs(stopped)}
+        # Without `args`: `epochs` is the only argument of `fine_tune` that can be positional.
         noted = Call(call.method, (), epochs, stopped_note(stopped))
         self.calls = [noted if other is call else other for other in self.calls]
         self._events.tell("stage")
@@ -88,6 +90,7 @@ class Journal:
                 which it keeps.
         """
         if arguments is None:
+            # Target and spec come with the loaded states.
             arguments = {name: self._arguments[name] for name in self._arguments if name not in ("target", "spec")}
         given = {name: value for name, value in arguments.items() if value is not None}
         self._loaded_with = {"cases": tuple(cases), **given} if cases else given
@@ -151,6 +154,7 @@ class _Writer:
             return repr(value)
         if isinstance(value, os.PathLike):
             return repr(os.fspath(value))
+        # Data have one name as a whole: item by item, each array would get that name.
         if isinstance(value, (list, tuple)) and not name.endswith("_data"):
             inside = ", ".join(self.expression(item, name) for item in value)
             return f"[{inside}]"

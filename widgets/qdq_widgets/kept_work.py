@@ -52,6 +52,7 @@ class WorkWriter:
             "calibration": None if work.calibration is None else self._number(work.calibration),
             "scores": {stage: vars(scores) for stage, scores in work.scores.items()},
             "size": work.size,
+            # Absolute: the bench may be loaded in another working directory.
             "file": None if work.file is None else str(work.file.absolute()),
             "latency": None if work.latency is None else work.latency.to_dict(),
             "corrections": [applied.to_dict() for applied in work.corrections],

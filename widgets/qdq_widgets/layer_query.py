@@ -66,11 +66,13 @@ class _PlanReader:
         bits = _BITS.fullmatch(word)
         if bits is not None:
             return self._has_bits(node, _LETTERS[bits[1]], bits[2]) != negated
+        # Other layers are asked by name: one may be called "shared".
         if word == "shared" and node.weights and len(self._plan.graph.calls(node.layer)) > 1:
             return not negated
         if word not in PRECISIONS:
             return _matches(node, word) != negated
         own = self._precision(node)
+        # A node without a precision matches neither the word nor its negation.
         return own is not None and (own == PRECISIONS[word]) != negated
 
     def _has_bits(self, node: Any, site: str, wanted: str) -> bool:
@@ -126,5 +128,6 @@ def _fits_text(text: str, word: str) -> bool:
     """Return whether a word is a part of the text, or, with `*` or `?`, a pattern of the whole text."""
     if not {"*", "?"} & set(word):
         return word in text
+    # Stars in a row become one: `.*.*.*` backtracks very long in a name that does not match.
     pattern = re.sub(r"(?:\\\*)+", ".*", re.escape(word)).replace(r"\?", ".")
     return re.fullmatch(pattern, text, re.DOTALL) is not None

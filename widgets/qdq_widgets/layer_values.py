@@ -74,6 +74,7 @@ class LayerValues:
         self._known[key] = found
         while len(self._known) > _KEPT:
             del self._known[next(iter(self._known))]
+        # Another layer may have been selected meanwhile.
         if self._node is node and self.switch.value:
             self.drawn.value = "".join(map(histogram_svg, found))
 

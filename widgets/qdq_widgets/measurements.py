@@ -161,6 +161,8 @@ class Measurements:
             report = qdq.sensitivity(model, few_pairs(data, samples), mode=mode, metric=metric, **how, **settings)
         self.report = report
         entries = {entry.layer: float(entry.value) for entry in report.entries if math.isfinite(entry.value)}
+        # As in `SensitivityReport.harm`: a good score means a harmless layer if it alone is quantized (one_on), and a
+        # harmful one if it alone is in float (one_off).
         harmful_is_high = report.higher_is_better == (report.mode == "one_off")
         better: Literal["high", "low"] = "low" if harmful_is_high else "high"
         self._measured.pop(metrics.SENSITIVITY, None)  # measured last comes last

@@ -78,6 +78,7 @@ def weight_bytes(plan: Any) -> Metric:
     sizes: dict[str, float] = {}
     for layer in plan.graph.once(parameter_counts):
         weights = plan.graph.once(weight_sizes)[layer]
+        # Without scales and zero points.
         sizes[layer] = sum([count * bits.get(name, _FLOAT_BITS) for name, count in weights]) / 8
     return Metric(WEIGHT_BYTES, sizes, "B", "low", "log")
 
@@ -95,6 +96,7 @@ def weight_sqnr(q_model: Any, about: PlanKey) -> Metric:
     placed = {p.tensor: p.layer for p in q_model.plan.placements if p.site == "weight"}
     sums: dict[str, _Sums] = {}
     for name, values in qdq.weight_values(q_model).items():
+        # A weight that stays in float is a plain array among the codes.
         tensor = codes.get(name)
         if name in placed and tensor is not None and not isinstance(tensor, np.ndarray):
             sums.setdefault(placed[name], _Sums()).add(values, tensor.dequantize())

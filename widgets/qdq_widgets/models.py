@@ -36,6 +36,7 @@ class ModelStore:
         """Return a new store for a float model with the work on one plan."""
         store = cls(model)
         if work.stage != "planned":
+            # The work was done with these weights; `weights_changed` compares later ones with them.
             store.note_weights()
         store.restore(plan, work)
         return store
@@ -55,6 +56,7 @@ class ModelStore:
         now = self._now
         now.calibration, now.read = result, None
         now.scores = {known: scores for known, scores in now.scores.items() if known[1] != CALIBRATED}
+        # Trained and corrected models, and their files, have ranges of their own. Sizes and times depend on no ranges.
         tuned = {key for key, kept in now.kept.items() if kept.stage != CALIBRATED}
         for key in now.kept.keys() - tuned:
             del now.kept[key]
@@ -87,6 +89,7 @@ class ModelStore:
         if work.calibration is not None and work.calibration is not now.calibration:
             self.use_calibration(work.calibration)
         kept = now.kept.get(key)
+        # A model that was only calibrated follows from the present ranges, which a planned snapshot leaves.
         if work.stage != "planned" or (kept is not None and kept.stage != CALIBRATED):
             now.kept.pop(key, None)
             now.files.pop(key, None)
@@ -174,6 +177,7 @@ class ModelStore:
         if result is None:
             return {}
         if read is None:
+            # Only the counts are saved: the default batch size if it explains them, else the mean size, rounded up.
             usual = -(-result.samples // 32) == result.batches
             read = result.batches, 32 if usual else -(-result.samples // max(1, result.batches))
         return {"method": result.method, "steps": read[0], "batch_size": read[1], **result.settings}
@@ -260,6 +264,7 @@ class ModelStore:
         while len(every) > KEPT_MODELS:
             # Models that were only calibrated go first: they are rebuilt in seconds, trained ones would be lost.
             others = [(kept.stage != CALIBRATED, age, old) for age, (old, kept) in enumerate(every.items())]
+            # The last one was added just now and stays.
             every.pop(min(others[:-1])[2])
 
 

@@ -104,6 +104,7 @@ class NetronServer:
         self.assets = {entry.name: entry for entry in folder.iterdir() if entry.is_file() and entry.suffix in _TYPES}
         self.files: dict[str, pathlib.Path] = {}
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _handler_for(self))
+        # A request that hangs must not keep the kernel from ending.
         self._server.daemon_threads = True
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, name="qdq-netron", daemon=True)
@@ -293,6 +294,7 @@ def _handler_for(owner: NetronServer) -> type[http.server.BaseHTTPRequestHandler
             self.send_header("Cross-Origin-Resource-Policy", "same-origin")
             self.send_header("Referrer-Policy", "no-referrer")
             self.send_header("X-Content-Type-Options", "nosniff")
+            # The model, of type application/octet-stream, may be exported again under its token.
             self.send_header("Cache-Control", "no-store" if content_type.startswith("app") else "no-cache")
             self.end_headers()
             if self.command != "HEAD":

@@ -172,6 +172,7 @@ def set_options(picker: Any, options: Sequence[Any], value: Any = None) -> None:
     """
     values = [option[1] if isinstance(option, tuple) else option for option in options]
     wanted = picker.value if value is None else value
+    # ipywidgets selects the first option whenever options are set, and observers take that for the user's choice.
     if list(picker.options) != list(options):
         picker.options = list(options)
     if values:

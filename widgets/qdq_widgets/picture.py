@@ -21,6 +21,7 @@ _CELL, _CELL_HIGH, _PER_ROW = 11, 20, 64
 _HEAD, _LINE, _MARGIN = 30, 17, 12
 _COLORS = {"int8": "#007a5a", "partial": "#e69f00", "float": "#6b727d", "input": "#4a6fa5"}
 _WORDS = {"int8": "INT8", "partial": "partly INT8", "float": "float"}
+# Endings of the library's rules for layers without a kernel of their own.
 _JOINS = ("-FUSED", "-VANISHES")
 _FONT = "font-family='system-ui, -apple-system, Segoe UI, sans-serif'"
 
@@ -91,6 +92,7 @@ def graph_picture(plan: qdq.PlacementPlan, explanation: qdq.Explanation | None, 
     drawn, width, height = _graph(cards, edges) if len(cards) <= _MOST_CARDS else _strip(cards)
     texts = [_text(_MARGIN, 22, plan.graph.name, size=15, weight=600)]
     texts += [_text(_MARGIN, _HEAD + _LINE * place + 12, line, color="#5f5f5f") for place, line in enumerate(head)]
+    # About 7 px per letter: the font of the reader is not known.
     width = max(width + 2 * _MARGIN, 7 * max(map(len, head)))
     total = top + height + 2 * _MARGIN + _LINE
     has_edges = len(cards) <= _MOST_CARDS
@@ -122,6 +124,7 @@ def _cards(plan: qdq.PlacementPlan, explanation: qdq.Explanation | None) -> tupl
         sources = [home[plan.graph.producer(tensor).name] for tensor in node.inputs]
         before = sources[0] if sources else None
         joins = entry is not None and entry.rule.endswith(_JOINS)
+        # Nothing is fused into an input of the model. By `id`, since mutable dataclasses have no hash.
         if joins and before is not None and before.status != "input" and len(set(map(id, sources))) == 1:
             before.with_it.append(node.class_name)
             home[node.name] = before
@@ -160,6 +163,7 @@ def _graph(cards: Sequence[_Card], edges: Sequence[_Edge]) -> tuple[list[str], f
         source, target = by_name[edge.source], by_name[edge.target]
         lane = None
         if target.rank - source.rank > 1:
+            # The first lane that is free again, or a new one, which the slice then appends.
             lane = next((place for place, end in enumerate(lanes) if end <= source.rank), len(lanes))
             lanes[lane : lane + 1] = [target.rank]
         drawn.append(_edge(source, target, None if lane is None else right + _LANE * (lane + 1), paired=edge.paired))

@@ -57,6 +57,7 @@ class Plans:
         """How the target runs every layer under the present plan, with the reasons."""
         plan = self.plan
         # The last few, as of plans: undo, redo and a second click on a badge go back to them.
+        # A copy, because another thread may add one while this one looks.
         for known, explanation in list(self._explained):
             if known is plan:
                 return explanation

@@ -131,6 +131,7 @@ class QuantizerControls:
 def _options(key: str, usual: Any, site: str, present: Any, sizes: Sequence[int] = ()) -> list[tuple[str, Any]]:
     """Return the texts and values of a picker: the target's default first, named by its value."""
     if key == "num_bits":
+        # Code may have set a width that is not offered.
         found = [(f"{bits} bits", bits) for bits in sorted({*BITS, *([present] if present else [])})]
         return [(f"{usual.num_bits} bits (default)", _DEFAULT), *found]
     if key == "quantizer":

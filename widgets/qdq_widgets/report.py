@@ -86,6 +86,7 @@ def _files(bench: Any) -> list[str]:
 def _calibration(bench: Any) -> list[str]:
     if bench.calibration is None:
         return []
+    # plotly's script, of some megabytes, comes with the first figure of the page only: see `_scores`.
     has_plotly = bench.curves.fp32 is not None or bool(bench.curves.runs)
     figure = ranges_figure(bench.calibration, bench.plan)
     text = f"{bench.calibration.method} on {bench.calibration.samples} samples"

@@ -63,6 +63,7 @@ class Search:
                 raise BenchError(f"The present plan quantizes no weights. Received: weight_bits={weight_bits!r}")
             state, plan = configured(self._plans.planner, state, plan, layers, "weight", {"num_bits": weight_bits})
         with self._work.jobs.run("search") as job:
+            # For its error, before the model is built.
             fit_arguments(data, "validation_data")
             model, how = self._work.swept(plan, job, samples)
             options = {"accuracy_floor": accuracy_floor, "bits": bits, "metric": metric, "spec": state.spec}

@@ -64,6 +64,7 @@ class Selecting:
             is_name = any(layers in (node.name, node.layer) for node in graph.nodes)
             layers = [layers] if is_name else self.find(layers)
         names = tuple(dict.fromkeys(call.name for name in layers for call in graph.calls(name)))
+        # The view selects the same in the graph, which tells the bench again: equal names end the circle.
         if names != self.names:
             self.names = names
             self._events.tell("selection")

@@ -61,6 +61,7 @@ def configured(
     if not wishes:
         raise BenchError(f"There is no quantizer to configure: {refusals[0]} Received: {layers=}, {site=}")
     after, after_plan = toggles.with_wishes(planner, state, plan, wishes, configs)
+    # A setting that equals the target's default changes the spec alone; it holds for other targets, too.
     if after == state or (plan_key(after_plan) == plan_key(plan) and not settings):
         raise BenchError(f"This changes nothing: it is so already. Received: {layers=}, {site=}, {dict(settings)}")
     return after, after_plan
@@ -73,9 +74,11 @@ def config_of(state: BenchState, plan: Any, node: Any) -> Config:
         BenchError: If they come from a `QuantizeConfig` of the user's own, or differ between weights of the layer.
     """
     named = [entry for entry in state.spec.layers if toggles.names_exactly(entry, {node.name, node.layer})]
+    # Of several entries for a name the last one decides.
     config = named[-1].quantize_config if named else None
     if isinstance(config, qdq.LayerQuantizeConfig):
         found = config.get_config()
+        # Settings by name of the weight; a dictionary with a class name is a quantizer of the user's own.
         if any(isinstance(value, dict) and "class_name" not in value for value in found.get("weight", {}).values()):
             raise BenchError(
                 "Every weight of this layer has settings of its own; change them in Python, or remove its entry from "
@@ -85,6 +88,7 @@ def config_of(state: BenchState, plan: Any, node: Any) -> Config:
     decision = plan.decisions.get(node.name)
     settings = dict(decision.settings) if config is None and decision is not None and decision.settings else {}
     weights = settings.pop("weights", {})
+    # "*" stands for all weights of the layer; the pickers cannot show settings of single ones.
     if config is not None or set(weights) - {"*"}:
         raise BenchError(
             "A QuantizeConfig of your own decides how this layer is quantized; change it in Python, or remove its "

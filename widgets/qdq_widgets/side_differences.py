@@ -46,6 +46,7 @@ class _Finder:
         graph = left.graph
         self._places = {node.name: place for place, node in enumerate(graph.nodes)}
         self._producers = {name: node.name for node in graph.nodes for name in node.outputs}
+        # Reversed: of several calls the first one stays.
         self._layers = {node.layer: place for place, node in reversed(list(enumerate(graph.nodes)))}
 
     def pairs(self) -> Iterator[Row]:
@@ -104,6 +105,7 @@ class _Finder:
             return
         yield from ((key, "-", "") for key in left if key not in right)
         yield from ((key, "+", f", {grid}") for key, grid in right.items() if key not in left)
+        # Texts of two kinds cannot be compared: a plan's name the grid, a file's the type.
         if self._left.grids == self._right.grids:
             for key, grid in right.items():
                 if key in left and left[key] != grid:

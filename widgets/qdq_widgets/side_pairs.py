@@ -19,6 +19,7 @@ def comparison_traits(left: Side, right: Side) -> dict[str, Any]:
         colors = side.colors(by_status=by_status or side.pairs is None)
         both[name] = {"title": side.title, "note": side.note, "plan_state": side.state, "colors": colors}
         both[name]["look"] = dict(side.look)
+    # The kernels of one side are bracketed on both, so that the plan shows what they compute together.
     groups = left.look.get("groups") or right.look.get("groups")
     if groups:
         for side_data in both.values():

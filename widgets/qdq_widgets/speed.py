@@ -75,5 +75,6 @@ def profile(work: Workshop, path: pathlib.Path, job: Job, settings: dict[str, An
         stop=lambda: job.stop_requested,
         **settings,
     )
+    # The names alone: the folder is removed after the measurement.
     floats = report.baseline and dataclasses.replace(report.baseline, path=pathlib.Path(_FLOAT))
     return dataclasses.replace(report, path=pathlib.Path(path.name), baseline=floats)

@@ -68,6 +68,7 @@ class Planner:
                 "A Workbench takes the name of a target, among which its menu switches; pass an altered one to "
                 f"qdq_workbench.quantize_model(model, target=...). Received: a {type(state.target).__name__}"
             )
+        # Not cached: a case of the user's may read the weights, or answer otherwise the next time.
         if not is_all_there_is(state):
             return self._planned(self.model, state)
         for known, plan in self._recent:

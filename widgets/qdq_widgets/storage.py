@@ -111,6 +111,7 @@ def _restore(bench: Any, folder: pathlib.Path, cases: Iterable[Any], arguments: 
 
     `arguments` are those that were given to `load` with which the bench was made; None for a bench that was there.
     """
+    # A bench that loads a folder knows the classes of its own cases, too.
     data, cases = _read(folder), (*cases, *bench.state.cases)
     with _damage_named(folder):
         _restored(bench, data, folder, cases)
@@ -261,6 +262,7 @@ def _warn_of_unsaved(states: Iterable[BenchState]) -> None:
             "and dictionaries that make an equal case again. To load the bench, make such cases again and pass them: "
             "load(folder, cases=[...]).",
             UserWarning,
+            # The line that called `Workbench.save`.
             stacklevel=4,
         )
 
@@ -273,6 +275,7 @@ def _warn_of_lost_training(lost: list[str]) -> None:
             "from a configuration, or what is registered with keras.saving.register_keras_serializable. Give it again: "
             f"Workbench.load(folder, {', '.join(f'{key}=...' for key in lost)}).",
             UserWarning,
+            # The line that called `Workbench.save`.
             stacklevel=4,
         )
 

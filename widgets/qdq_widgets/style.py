@@ -159,4 +159,5 @@ d='M5 7l4 4 4-4'/%3E%3C/svg%3E"); }
 
 def style_sheet(height: int) -> str:
     """Return the style sheet of a bench whose graph and side panes have a height in CSS pixels."""
+    # Less the 24 px of the tabs (--jp-widgets-horizontal-tab-height), so that graph and panes end together.
     return _STYLE.replace("SIDE_HEIGHT", f"{height - 24}px")

@@ -68,6 +68,7 @@ def toggled(
         node = planner.graph.calls(name)[0]
         _check_index(node, site, index)
         reason = blocked_reason(planner, plan, node, site, index)
+        # Of several layers, those that cannot be switched are left as they are.
         if not reason:
             wishes[name] = changed(wish_of(plan, node), node, site, index, on)
         elif len(layers) == 1:
@@ -75,6 +76,7 @@ def toggled(
                 f"This cannot be switched: {reason} Received: layer={name!r}, site={site!r}, index={index}"
             )
     after, after_plan = with_wishes(planner, state, plan, wishes)
+    # Inputs that a pair for all readers still serves have another wish, but the same values.
     if plan_key(after_plan) == plan_key(plan) or _still_served(planner, after_plan, layers, site, index, on):
         raise BenchError(
             f"This changes nothing: {_why_nothing(planner, plan, layers[0], site)} "
@@ -105,6 +107,7 @@ def like(
             wishes[name] = dataclasses.replace(wish, inputs=tuple(i for i in wish.inputs if i < count))
         return with_wishes(planner, state, plan, wishes)
     same = {node.name for node in planner.graph.nodes if node.class_name == example.class_name}
+    # Entries by name overrule those by class, so they would keep their layers as they are.
     kept = [e for e in state.spec.layers if not names_exactly(e, same) and not _names_class(e, example.class_name)]
     named = [e for e in state.spec.layers if names_exactly(e, {example.name, example.layer})]
     config = named[-1].quantize_config if named else None
@@ -139,6 +142,7 @@ def with_wishes(
     }
     full = state.replace(spec=spec_of([*kept, *entries.values()]))
     full_plan = planner.plan(full)
+    # The plan without entries for these names: the present one, if there were none.
     bare = plan if len(kept) == len(state.spec.layers) else _plan_or_none(planner, state.replace(spec=spec_of(kept)))
     if bare is None:  # in partial mode without any entry there is no plan: the entries stay
         return full, full_plan

@@ -90,6 +90,7 @@ class Training:
             BenchError: If the plan is not calibrated, or there are no labelled validation data or no loss.
         """
         plan = self._plans.plan
+        # For its error, if there are no ranges.
         self._work.models.get(plan)
         with self._work.jobs.run("evaluation") as job:
             return self.score_unless_stopped(plan, job, batch_size)
@@ -197,6 +198,7 @@ class Training:
         self._work.setup.compile(q_model)
         if curves.fp32 is None:
             job.report(None, "scoring the float model")
+            # With the quantizers off, because compiling the user's own model would change it.
             curves = curves.replace(fp32=evaluate(q_model, data, batch_size, job, quantized=False))
         job.report(None, "scoring the quantized model")
         scores = evaluate(q_model, data, batch_size, job)
@@ -241,6 +243,7 @@ class Training:
             validation_data=data.validation,
             batch_size=batch_size,
         )
+        # Without a batch nothing was trained: the kept model stays.
         if finished.loss_trace:
             stopped = reached(finished)
             done = epochs if stopped is None else begun_epochs(stopped)

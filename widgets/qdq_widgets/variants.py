@@ -208,6 +208,7 @@ class Variants:
             history.go_to(start)  # back: while a long task runs, `run` raises and the models must not be swapped
             with self._work.jobs.run("going to a variant"):
                 for aside in asides:
+                    # Each step takes what its other side now is: the way back swaps again.
                     aside.contents = self._work.models.swap(aside.contents)
                 step = history.go_to(end)
         self._tell_exchanged()
@@ -243,6 +244,7 @@ class Variants:
             if work.size is None or work.latency is None:
                 job.raise_if_stopped()
                 work = self._measure_file(plan, work, q_model, job)
+        # The bench has the same ranges and weights, so what was measured is true of its own model.
         if work.is_of(present):
             models.remember_scores(plan, work.stage, work.score)
             if work.size is not None:
@@ -269,6 +271,7 @@ def coverage(plan: Any) -> tuple[int, int]:
     if all its floating-point inputs are quantized, and also a weight if it has any.
     """
     computing = plan.graph.once(computing_nodes)
+    # "" is the layer of nodes that have no weights: see `computing_nodes`.
     weights = {placement.layer for placement in plan.placements if placement.site == "weight"} | {""}
     whole = sum(
         layer in weights and all(plan.input_placement(node, index) is not None for index in floats)

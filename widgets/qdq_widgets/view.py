@@ -56,6 +56,7 @@ class PaneTabs:
 
     def tell(self, event: str) -> None:
         """Mark the panes that an event concerns as stale, and refresh the visible one if it is stale."""
+        # "panes" concerns every pane that remembers values.
         concerned = (pane.remembers if event == "panes" else event in pane.events for pane in self.panes)
         self._stale |= {index for index, concerns in enumerate(concerned) if concerns}
         self.refresh()
@@ -69,6 +70,7 @@ class PaneTabs:
         with self._lock:
             index = self.widget.selected_index or 0
             if index in self._stale:
+                # Before it draws: an event meanwhile makes it stale again.
                 self._stale.discard(index)
                 pane = self.panes[index]
                 try:

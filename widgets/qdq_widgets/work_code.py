@@ -50,6 +50,7 @@ def _calibration(how: Mapping[str, Any], workshop: Workshop) -> Iterator[str]:
     settings = {name: value for name, value in how.items() if name != "method"}
     if data.calibration is None:
         given = "train_data[0]" if isinstance(data.train, (tuple, list)) else "train_data"
+        # The bench reads the first batches of training data only; see `BenchData.for_calibration`.
         if settings.get("steps") is None:
             settings["steps"] = BATCHES_OF_TRAINING_DATA
     arguments = ", ".join(f"{name}={value!r}" for name, value in settings.items() if value is not None)
@@ -85,6 +86,7 @@ def _export(export: BenchExport, data: Any) -> Iterator[str]:
         return
     yield f"qdq.export_onnx({arguments})"
     verified = export.verification is not None or export.not_verified
+    # A file for another target is verified against a model with that target's grids, which this code does not make.
     if verified and "target" not in export.given:
         names = ("validation", "calibration", "train")
         known = next((name for name in names if getattr(data, name) is not None), None)

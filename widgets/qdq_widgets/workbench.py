@@ -117,6 +117,7 @@ class Workbench:
         self.pane_states = PaneStates(self._events)
         self._view: Any = None
         self.saved_to: pathlib.Path | None = None
+        # Last, as it reads the graph and registers this bench for those that come after it.
         self.earlier = find_earlier(self)
 
     load = LoadMethod()
@@ -372,6 +373,7 @@ class Workbench:
     def view(self) -> Any:
         """The widgets of the bench, created on first use."""
         if self._view is None:
+            # Here, so that a bench in a script needs no widget library.
             from qdq_widgets.view import BenchView
 
             self._view = BenchView(self)

@@ -46,6 +46,7 @@ def curves_figure(curves: Curves, samples: int | None = None) -> Any:
     for column, axis in ((1, metric_axis(curves, samples)), (2, {"title_text": "loss"})):
         figure.update_xaxes(title_text="epochs of fine-tuning", **GRID, row=1, col=column)
         figure.update_yaxes(**axis, **GRID, row=1, col=column)
+    # While `uirevision` stays the same, plotly keeps the user's zoom when data are added.
     figure.update_layout(**layout(height=340, hovermode="x unified", uirevision="curves"))
     return figure
 

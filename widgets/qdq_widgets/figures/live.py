@@ -71,6 +71,7 @@ def _figure_class() -> type[Any]:
 
         def __init__(self, figure: Any, config: dict[str, Any]) -> None:
             # First: the widget's own __init__ opens the connection to the page.
+            # In `__dict__`, since plotly refuses to set public attributes that it does not know.
             self.__dict__.update(changes=threading.RLock(), is_complete=False)
             super().__init__(figure)
             # FigureWidget has no argument for plotly's own settings, only this synced trait.

@@ -20,6 +20,7 @@ def ranges_figure(result: Any, plan: Any) -> Any:
     """
     import plotly.graph_objects as go
 
+    # plotly draws the first bar at the bottom.
     rows = range_rows(result, plan)[:SHOWN_TENSORS][::-1]
     figure = go.Figure(
         go.Bar(
@@ -33,6 +34,7 @@ def ranges_figure(result: Any, plan: Any) -> Any:
         )
     )
     figure.update_xaxes(title_text="value", **{**GRID, "zeroline": True, "zerolinecolor": "rgba(128,128,128,0.6)"})
+    # Otherwise plotly takes names such as "1" or "2024-01" for numbers or dates.
     figure.update_yaxes(**GRID, automargin=True, type="category")
     figure.update_layout(**layout(height=max(200, 60 + 18 * len(rows)), bargap=0.3, showlegend=False, margin=LOW))
     return figure
@@ -55,6 +57,7 @@ def histogram_figure(histograms: Any) -> Any:
         rows=len(shown),
         cols=1,
         subplot_titles=[histogram_title(item) for item in shown],
+        # A share of the whole figure; plotly refuses more than 1 / (rows - 1).
         vertical_spacing=0.36 / max(1, len(shown)),
     )
     for row, item in enumerate(shown, 1):
@@ -93,6 +96,7 @@ def _marks(histogram: Any) -> list[tuple[float, str, str, str]]:
     if histogram.clips is not None:
         low, high = histogram.clips
         marks = [(low, "grid from", RUNS[0], "solid"), (high, "grid to", RUNS[0], "solid")]
+    # The texts of lines that are nearer to each other would overlap.
     near = 0.02 * (histogram.edges[-1] - histogram.edges[0])
     if histogram.kind == "weight":
         return marks  # a weight's range is where its bars end

@@ -37,4 +37,5 @@ def _mixed(place: float) -> str:
     at = place * (len(_RGB) - 1)
     start = min(int(at), len(_RGB) - 2)
     parts = (a + (b - a) * (at - start) for a, b in zip(_RGB[start], _RGB[start + 1], strict=True))
+    # Halves go up as in `Math.round` of colors.ts; Python's `round` takes them to the even number.
     return "#" + "".join(f"{math.floor(part + 0.5):02x}" for part in parts)

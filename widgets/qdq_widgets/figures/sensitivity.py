@@ -19,9 +19,11 @@ def metric_figure(metric: Any) -> Any:
     """
     import plotly.graph_objects as go
 
+    # On the scale of all layers, not of the drawn ones, so that bars and graph have the same colours.
     every = dict(
         zip(metric.values, scale_colors(list(metric.values.values()), is_log=metric.scale == "log"), strict=True)
     )
+    # plotly draws the first bar at the bottom.
     rows = metric.ranked()[:SHOWN_LAYERS][::-1]
     values = [value for _, value in rows]
     start = _start(metric, values)
@@ -34,6 +36,7 @@ def metric_figure(metric: Any) -> Any:
             x=[value - start for value in values],
             text=[f"{value:.3g}" for value in values],
             textposition="outside",
+            # The number beside the longest bar lies beyond the axis.
             cliponaxis=False,
             customdata=[[plain(name), value] for name, value in rows],
             marker={"color": [every[name] for name, _ in rows], "line": {"width": 0.75, "color": TEXT}},

@@ -75,6 +75,7 @@ class CalibrationPane(Pane):
             replace_children(self._figures, ())
             self._drawn = None
             return
+        # Every batch of a job refreshes the pane, and a new figure is sent whole.
         if self._drawn is not None and self._drawn[0] is result and self._drawn[1] is self.bench.plan:
             return
         self._drawn = result, self.bench.plan
@@ -99,6 +100,7 @@ class CalibrationPane(Pane):
     @shows_errors
     def _run(self) -> None:
         settings: dict[str, Any] = {"percentile": self.percentile.value} if self.method.value == "percentile" else {}
+        # The method of that name rounds already.
         if self.rounded.value and self.method.value != "power_of_two":
             settings["power_of_two"] = True
         method, steps, batch = self.method.value, self.steps.value or None, self.batch.value

@@ -50,6 +50,7 @@ class CasesPane(Pane):
         self._choices = {case.name: case for case in known_cases(self.bench.state.cases)}
         set_options(self.picker, list(self._choices))
         names = [case.name for case in self.bench.state.cases]
+        # JupyterLab keeps the views of widgets that leave a box, so chips are made anew for other cases only.
         if names != self._names:
             self._names = names
             none = text_html("No case is applied.", "qdq-muted")

@@ -93,6 +93,7 @@ class CorrectionsPane(Pane):
         name = self.picker.value
         fields = list(self.fields[name].values())
         self._settings.children = (*fields, *([self.checkpoint] if name == _FIRST else []))
+        # A pane can be built, and its picker used, before the first `refresh`.
         reason = getattr(self, "_why_not", {}).get(name, "")
         self.run.disabled = bool(reason) or self.bench.jobs.current is not None
         going_on = self.bench.corrections.unfinished if name == _FIRST else ""

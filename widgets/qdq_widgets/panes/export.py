@@ -137,6 +137,7 @@ class ExportPane(Pane):
         form = {"opset": self.opset.value or None, "float_type": self.floats.value}
         certificate = self.certificate.value
         header = str(pathlib.Path(path).with_suffix(".h")) if path.endswith(".npz") else None
+        # Before the start: events of the job refresh the pane from another thread.
         before, self._begun = self._begun, (path, len(self.bench.exports))
         try:
             self.start(

@@ -53,6 +53,7 @@ class FilesPane(Pane):
     def refresh(self) -> None:
         """Show the code of the present state."""
         self._show_code()
+        # Something has changed since the first click on Load: ask again.
         self._asked = False
 
     def _show_code(self) -> None:

@@ -51,6 +51,7 @@ class HistogramsPane(Pane):
         self._of_layer = tensors_of_layer(self.bench.plan, nodes[0]) if nodes else []
         self.layer.disabled = not self._of_layer or self.bench.jobs.current is not None
         if self._of_layer:
+            # A filter could hide the tensors of the layer.
             self.filter.value = ""
             offered = {name for _, name in self.tensors.options}
             self.tensors.value = [name for name in self._of_layer if name in offered]
@@ -82,6 +83,7 @@ class HistogramsPane(Pane):
             if all(word in f"{name} {kind}".lower() for word in words)
         ]
         shown = dict(found[:_LISTED])
+        # First, since setting the options clears the selection.
         kept = [name for name in self.tensors.value or self._of_layer if name in shown]
         self.tensors.options = [(f"{name}   ({kind})", name) for name, kind in shown.items()]
         self.tensors.value = kept

@@ -206,6 +206,7 @@ class InspectorPane(Pane):
         entry = found[0]
         self._fixes = (entry.layer,)
         self._fix.description = "Quantize what is missing" if entry.status == "int8" else "Make it INT8"
+        # The library's rules with this ending are for layers that leave no operator.
         gone = entry.rule.endswith("-VANISHES")
         words = "has nothing of it to run" if gone else _STATUS_WORDS.get(entry.status, entry.status)
         self._verdict.value = (

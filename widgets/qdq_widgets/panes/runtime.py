@@ -46,6 +46,7 @@ class RuntimePane(Pane):
     def refresh(self) -> None:
         """Show the explanation of the present plan."""
         state = self.bench.state
+        # Before the pickers are set: their observers compare with it, to pass over changes that are not the user's.
         self._shown = (state.target, state.mode)
         self.target.value, self.mode.value = self._shown
         explanation, unknown = verdicts(self.bench)
@@ -83,6 +84,7 @@ class RuntimePane(Pane):
             try:
                 self.bench.set_target(change["new"])
             finally:
+                # After a refusal the picker still shows what was refused.
                 self.target.value = self.bench.state.target
 
     @shows_errors

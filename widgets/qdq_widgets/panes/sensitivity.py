@@ -114,6 +114,7 @@ class SensitivityPane(Pane):
     @shows_errors
     def _select(self, bars: Any, points: Any, _state: Any) -> None:
         """Select the layer of a clicked bar in the graph."""
+        # Bars know the shortened names only.
         names = {short(name): name for name, _ in self._drawn.ranked()}
         if points.point_inds:
             self.bench.select([names[bars.y[points.point_inds[0]]]])
