@@ -50,6 +50,7 @@ def batch_count(model: keras.Model, data: Any, batch_size: int = 32) -> int | No
         DataError: If `batch_size` is not an integer from 1 on, or the data lack an input of the model.
     """
     _check_batch_size(batch_size)
+    # `input_batches` refuses these with advice; the length of a text is no number of batches.
     if data is None or isinstance(data, (str, bytes)):
         return None
     samples = None if isinstance(data, keras.utils.PyDataset) else _samples(model, data)
@@ -74,6 +75,7 @@ def _batches(model: keras.Model, data: Any, batch_size: int) -> Iterator[Any]:
     elif (samples := _samples(model, data)) is not None:
         for array in samples:
             _shape_of(array, "The data")
+        # Another number of arrays is refused at the first batch, by `_inputs_of`, with the names of the inputs.
         if len(samples) == len(model.inputs):
             _check_counts(model, samples, "data")
         if np.ndim(samples[0]) == 0:
@@ -177,6 +179,7 @@ def _check_counts(model: keras.Model, inputs: list[Any], what: str) -> None:
 def _check(model: keras.Model, inputs: list[Any], position: int) -> None:
     for name, array, tensor in zip(_names(model), inputs, model.inputs, strict=True):
         shape, expected = _shape_of(array, f"Batch {position} of input {name!r}"), tuple(tensor.shape)
+        # The batch axis is left out: a model for a fixed batch size also computes other sizes.
         fits = len(shape) == len(expected) and all(
             want is None or have == want for have, want in zip(shape[1:], expected[1:], strict=True)
         )
@@ -217,6 +220,7 @@ def _shape_of(array: Any, what: str) -> tuple[int | None, ...]:
 
 
 def _holds_numbers(array: Any) -> bool:
+    # Judged by name: the dtypes of NumPy, TensorFlow and PyTorch have nothing else in common.
     dtype = getattr(array, "dtype", None) or np.asarray(array).dtype
     name = str(getattr(dtype, "name", dtype))
     return name == "bool" or any(kind in name for kind in ("int", "float"))

@@ -93,7 +93,9 @@ def calibrate(
     if steps is not None and not is_count(steps):
         raise DataError(f"steps must be an integer from 1 on, or None for all batches. Received: steps={steps!r}")
     rounding = kind_of_rounding(power_of_two)
+    # `before` is read here because `apply_calibration` replaces the recorded ranges.
     known, before = known_ranges(q_model), input_ranges(q_model)
+    # `islice` takes no batch beyond `steps` from the caller's iterator; a `break` in the loop would take one.
     batches = itertools.islice(input_batches(q_model, data, batch_size), steps)
     total = _total(q_model, data, steps, batch_size)
     probe = Probe(q_model, method, settings, known=known, histograms=histograms, batches=total)
@@ -110,12 +112,14 @@ def calibrate(
                     goes_on = on_batch(probe.batches)
                 if goes_on is False:
                     break
+    # Known ranges are not rounded: their quantizers keep the range that the user gave.
     ranges = {**probe.ranges(rounding), **known}
     settings = settings if rounding is None else {**settings, "power_of_two": rounding}
     with interrupts_held():
         unsettled = first.unsettled()
     result = CalibrationResult(method, settings, ranges, probe.batches, samples, probe.states(), unsettled)
     apply_calibration(q_model, result, freeze=freeze)
+    # The new ranges stand for the data, which an iterator may not yield a second time.
     warn_of_scale(before, [[np.array(ranges.get(name, (0.0, 0.0)), np.float32) for name in before]], replaces=True)
     if result.in_training:
         warn_of_unsettled(result.in_training, begins_anew=freeze is not True)
@@ -153,12 +157,16 @@ def apply_calibration(q_model: QuantizedModel, result: CalibrationResult, *, fre
     with interrupts_held():
         for layer in layers:
             named = zip(q_model.pairs_of(layer), q_model.tensors_of(layer), strict=True)
+            # A further pair (`conv@2`) has a range of its own only if its grid differs from that of the first pair.
             ends = [result.ranges.get(pair) or result.ranges[tensor] for pair, tensor in named]
+            # The tensors of a scale group share one layer, so its range must cover all of them.
             layer.set_range(min(low for low, _ in ends), max(high for _, high in ends))
         begins_anew = bool(result.in_training) and freeze is not True
+        # No normalization stands in front of the inputs, so their ranges hold in training too.
         following = q_model.layers_behind_inputs() if freeze is None and begins_anew else []
         for layer in layers:
             keeps = freeze is not False and layer not in following
+            # `frozen` would stop the gradient of a learned step.
             layer.frozen.assign(keeps and not layer.quantizer.is_learned)
         described = {"method": result.method, "settings": dict(result.settings), "samples": result.samples}
         described |= {BEGINS_ANEW: True} if begins_anew else {}

@@ -103,6 +103,7 @@ def _remark(words: str, known: Range, seen: _Seen, covered: str, *, replaces: bo
     if not (seen.end > 0 and seen.largest > 0) or 1 / _FAR < seen.largest / seen.end < _FAR:
         return ""
     both = f"{words} {seen.low:g} to {seen.high:g} ({seen.dtype}), but {covered} {known[0]:g} to {known[1]:g}"
+    # The data may be the ends of new ranges alone (see `calibrate`), so `mostly_beyond` is not asked here.
     if replaces:
         return (
             f"{both} before. These data give it new ranges, which is right only if it was trained on such data and "

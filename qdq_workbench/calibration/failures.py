@@ -13,6 +13,8 @@ import tensorflow as tf
 
 from qdq_workbench.errors import DataError, UnsupportedModelError, first_line
 
+# Eagerly TensorFlow writes "{{function_node ...}} cause [Op:Name]". In an error of a graph the cause is the line above
+# one that starts with "[[{{node".
 _OUTSIDE_OF_GRAPHS = re.compile(r"\}\} (?P<cause>.+) \[Op:\w+\]")
 
 

@@ -30,6 +30,7 @@ from qdq_workbench.placement.plan import PlannedTensor
 from qdq_workbench.quantizers.fixed import FixedQuantizer
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
+# The methods, not the classes: a subclass that overrides `observe` may need all values.
 _ENDS_ARE_ENOUGH = (MinMaxObserver.observe, MovingAverageObserver.observe)
 Inputs = Sequence[Any]
 
@@ -63,9 +64,10 @@ class Probe:
         self._tensors = {name: name for name in floats} | {pair.name: pair.tensor for pair in further}
         self._position = {name: index for index, name in enumerate(floats)}
         self.observers = {name: make_observer(method, name, self._specs[name], **settings) for name in self._tensors}
-        some = next(iter(self.observers.values()), None)
+        some = next(iter(self.observers.values()), None)  # all are of one class
         self._counts = isinstance(some, HistogramObserver) and type(some).observe is HistogramObserver.observe
         self._whole = some is not None and not self._counts and type(some).observe not in _ENDS_ARE_ENOUGH
+        # A `HistogramObserver` has a histogram in its state anyway.
         collected = histograms and not isinstance(some, HistogramObserver)
         self._histograms = {name: Histogram() for name in floats} if collected else {}
         bins = some.histogram.bins if isinstance(some, HistogramObserver) else BINS
@@ -85,6 +87,7 @@ class Probe:
             waiting: tuple[Inputs, Callable[[], list[Any]]] | None = None
             for inputs in map(_owned, batches) if ahead else batches:
                 if waiting is not None:
+                    # The pool computes this batch while this thread passes the previous one to the observers.
                     result = pool.submit(self._compute, inputs).result
                     yield self._finish(*waiting)
                     waiting = inputs, result
@@ -129,6 +132,7 @@ class Probe:
     def _observe(self, inputs: Inputs, found: list[Any]) -> None:
         """Update every observer with its tensor of a batch: by reductions and counts, or by values where needed."""
         counting = self._counts or bool(self._histograms)
+        # If a tensor was not counted (see `reader`), the batch is run a second time, for its values.
         uncountable = not self._whole and counting and not all(reading.is_counted for reading in found)
         values = found if self._whole else self._reader.values(inputs) if uncountable else None
         for name, observer in self.observers.items():
@@ -146,6 +150,7 @@ class Probe:
         if isinstance(observer, HistogramObserver) and seen is not None:
             observer.update_counts(*seen)
         else:
+            # The ends stand for the batch: these observers read nothing else of it (`_ENDS_ARE_ENOUGH`).
             observer.update([reading.low, reading.high])
         if histogram is not None and seen is not None:
             histogram.add_counts(*seen)
@@ -190,6 +195,7 @@ def _float_tensors(q_model: QuantizedModel) -> list[str]:
 def _further_pairs(q_model: QuantizedModel, grids: Mapping[str, QuantizerSpec]) -> list[PlannedTensor]:
     """Return the further pairs of a tensor (`conv@2`) that need their own range, because their grid differs."""
     pairs = [pair for pair in q_model.plan.tensors if pair.kind == "activation" and pair.name != pair.tensor]
+    # A fixed quantizer keeps its range, whatever the data are.
     fixed = FixedQuantizer.method_name
     learned = [pair for pair in pairs if pair.method is None or pair.method.name != fixed]
     return [pair for pair in learned if pair.tensor in grids and grids[pair.tensor] != pair.quantizer]

@@ -91,6 +91,7 @@ class Reader:
             found = values(inputs)
             if bins:
                 counted = [_counting_function(bins)(tf.reshape(value, [-1])) for value in found]
+                # One tensor with the ends of all: a single copy to the host, not one per activation.
                 return tf.stack([ends for ends, _ in counted]), [counts for _, counts in counted]
             return tf.stack([(tf.reduce_min(value), tf.reduce_max(value), 0.0) for value in found]), []
 
@@ -172,6 +173,7 @@ def _counting_function(bins: int) -> Any:
 def _counted(values: Any, bins: int) -> tuple[Any, Any]:
     """Return [lowest value, highest value, number of the lowest value's bin], and the counts of the bins."""
     low, high = tf.reduce_min(values), tf.reduce_max(values)
+    # In float64, as in `Histogram._exponent_for`: both must choose the same width for a batch.
     part = (tf.cast(high, tf.float64) - tf.cast(low, tf.float64)) / bins
     # The exponent bits of a positive float64 are floor(log2(part)), exactly.
     exponent = tf.cast(tf.bitwise.right_shift(tf.bitcast(part, tf.int64), 52), tf.int32) - 1023
@@ -179,12 +181,15 @@ def _counted(values: Any, bins: int) -> tuple[Any, Any]:
     finite = tf.logical_and(tf.math.is_finite(low), tf.math.is_finite(high))
     exponent = tf.where(low == high, 0, exponent)  # one value is in one bin of any width
     countable = tf.logical_and(finite, tf.abs(exponent) < LARGEST_EXPONENT)
+    # 2^-exponent, assembled from its exponent bits and therefore exact.
     per_unit = tf.bitcast(tf.bitwise.left_shift(127 - tf.where(countable, exponent, 0), 23), tf.float32)
     first = tf.floor(low * per_unit)
+    # A size that is known when tracing; a range needs at most 2 * bins + 1 bins (see `histogram`).
     size = 2 * bins + 2
 
     def count() -> Any:
         places = tf.cast(tf.floor(values * per_unit) - first, tf.int32)
+        # Empty weights mean that every value counts 1.
         return tf.raw_ops.Bincount(arr=places, size=size, weights=tf.zeros([0], tf.int32))
 
     return tf.stack([low, high, first]), tf.cond(countable, count, lambda: tf.zeros([size], tf.int32))

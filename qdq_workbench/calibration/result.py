@@ -81,6 +81,7 @@ class CalibrationResult:
             states=states,
             batches=sum(result.batches for result in results),
             samples=sum(result.samples for result in results),
+            # Reversed, so that of several entries for a tensor the first result's is kept.
             in_training={name: ends for result in reversed(results) for name, ends in result.in_training.items()},
         )
 
@@ -211,6 +212,7 @@ def _check_same_calibration(first: CalibrationResult, other: CalibrationResult) 
             f"Received: {differing[:3]} in only one of them"
         )
     kept = [set(result.states) for result in (first, other)]
+    # A tensor without a state has a range that was known beforehand, or an observer that cannot be merged.
     fixed = {name for name in first.ranges if name not in first.states}
     changed = [name for name in fixed if first.ranges[name] != other.ranges[name]]
     specs = [name for name in kept[0] & kept[1] if first.states[name].get("spec") != other.states[name].get("spec")]

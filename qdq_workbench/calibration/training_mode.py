@@ -103,6 +103,7 @@ def _is_far(found: Range, training: Range) -> bool:
     """Return whether a range does not fit training: too much is clipped, or too little of the grid is used."""
     if not np.isfinite([*found, *training]).all():
         return False
+    # Extended to 0, as the grid of a range is.
     (low, high), (least, most) = ((min(ends[0], 0.0), max(ends[1], 0.0)) for ends in (found, training))
     excess = max(low - least, 0.0) + max(most - high, 0.0)
     return excess > _EXCESS * (high - low) or most - least < _SHARE * (high - low)
@@ -112,6 +113,7 @@ def _behind_normalizations(q_model: QuantizedModel, view: BoundGraph) -> frozens
     """Return the quantized tensors after a batch normalization that uses batch statistics in training."""
     layers = [layer for layer in q_model.activation_quantizers if layer.quantizer.updates_range]
     behind: set[str] = set()
+    # One pass is enough, because the calls are in computing order.
     for call in view.calls:
         if _normalizes_batches(call) or not behind.isdisjoint(call.node.inputs):
             behind.update(call.node.outputs)
@@ -120,6 +122,7 @@ def _behind_normalizations(q_model: QuantizedModel, view: BoundGraph) -> frozens
 
 def _normalizes_batches(call: Call) -> bool:
     layer = call.operation
+    # Keras computes a frozen normalization with its moving statistics, also in training.
     learns = isinstance(layer, keras.layers.BatchNormalization) and layer.trainable
     return learns and call.kwargs.get("training") is not False
 
@@ -133,6 +136,7 @@ def _computed(view: BoundGraph, inputs: Sequence[Any], *, training: bool) -> Ite
             lambda leaf: values[leaf.name] if isinstance(leaf, TensorRef) else leaf, (call.args, call.kwargs)
         )
         if takes_training(call.operation):
+            # A `training` that the call itself passes comes last and takes precedence, as in Keras.
             kwargs = {"training": training and _normalizes_batches(call), **kwargs}
         outputs = keras.tree.flatten(call.operation(*args, **kwargs))
         produced = dict(zip(call.node.outputs, outputs, strict=True))

@@ -126,6 +126,7 @@ def _values(
 
     def read(inputs: list[Any], *, on: bool) -> dict[str, np.ndarray]:
         layers = q_model.quantizing_layers
+        # Restored before the batch is yielded: the caller may use the model between two batches.
         with switches_kept(layers):
             for layer in layers:
                 layer.enabled.assign(value=on)

@@ -130,6 +130,7 @@ def _is_correctable(graph: ModelGraph, placement: Placement) -> bool:
         placement.weight == "kernel"
         and node.class_name in AXES
         and not node.opaque
+        # A shared layer has one bias, but its inputs have other means at every call.
         and len(calls) == 1
         and len(node.inputs) == 1
         and node.settings.get("data_format", "channels_last") == "channels_last"
@@ -142,6 +143,7 @@ def _shift(layer: Any, node: Node, placement: Placement, means: np.ndarray) -> n
     kernel = np.asarray(layer.kernel, np.float32)
     error = rounded(kernel, placement.quantizer) - kernel
     if node.class_name == "DepthwiseConv2D":
+        # Keras orders the outputs by channel, then by multiplier, as flattening (C, M) does.
         return np.asarray((error.sum(axis=(0, 1)) * means[:, None]).reshape(-1))
     spatial = tuple(range(kernel.ndim - 2))
     return np.asarray(means @ error.sum(axis=spatial))
@@ -190,5 +192,6 @@ def _means_of_norms(bound: BoundGraph, tensors: set[str]) -> dict[str, np.ndarra
         size = norm.moving_mean.shape
         beta = np.asarray(norm.beta, np.float64) if norm.center else np.zeros(size)
         gamma = np.asarray(norm.gamma, np.float64) if norm.scale else np.ones(size)
+        # N(beta, gamma^2) does not depend on the sign of gamma, but the formula takes a deviation.
         found[tensor] = rectified_moments(beta, np.abs(gamma))[0] if rectified else beta
     return found

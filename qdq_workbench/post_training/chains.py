@@ -76,6 +76,7 @@ def _is_rewritable(graph: ModelGraph, node: Node) -> bool:
         and node.settings.get("groups", 1) == 1
         and len(graph.calls(node.layer)) == 1
         and any(weight.name == "kernel" for weight in node.weights)
+        # With a multiplier every channel has several outputs, which axis 2 of the kernel cannot scale one by one.
         and (node.class_name != "DepthwiseConv2D" or _kernel_shape(node)[-1] == 1)
     )
 

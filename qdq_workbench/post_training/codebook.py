@@ -98,7 +98,9 @@ def cluster_centres(values: np.ndarray, count: int) -> np.ndarray:
     distinct = np.unique(ordered)
     if distinct.size <= count:
         return distinct
+    # Quantiles of distinct values: a frequent value such as 0 would else take several centres.
     centres = np.quantile(distinct, (np.arange(count) + 0.5) / count)
+    # A cluster is a section of the ordered values, so its mean is a difference of cumulative sums.
     sums = np.concatenate([[0.0], np.cumsum(ordered)])
     for _ in range(_ITERATIONS):
         borders = np.searchsorted(ordered, (centres[:-1] + centres[1:]) / 2)

@@ -134,6 +134,7 @@ def learn_rounding(
     )
     with interrupts_held():
         run = Run(q_model, reference, granularity, settings, inputs, held_back)
+        # Before the first unit changes the weights, which the hash covers.
         done = Checkpoint(checkpoint, _fingerprint(q_model, reference, granularity, settings, inputs))
         with shown_progress(progress, f"Learning the rounding of {q_model.name}", verbose=verbose) as show:
 
@@ -172,6 +173,7 @@ def _fingerprint(
     told = [placements, q_model.plan.target, granularity, settings.to_dict()]
     digest = hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode())
     for variable in (*q_model.variables, *(() if reference is None else reference.variables)):
+        # The state of a random generator changes with every call of its layer.
         if "seed" not in variable.name:
             digest.update(np.ascontiguousarray(keras.ops.convert_to_numpy(variable)).tobytes())
     for array in inputs:

@@ -31,7 +31,7 @@ from qdq_workbench.post_training.chains import SCALED_AXES, Chain, find_chains
 from qdq_workbench.post_training.gaussian import rectified_moments
 from qdq_workbench.post_training.weight_grids import bind_float, multiply
 
-_ROUNDS = 20
+_ROUNDS = 20  # scaling one chain changes the ranges of its neighbours
 _STEADY = 1e-4
 _LARGEST = 2.0**20  # bounds the factor of a channel whose weights are near zero
 
@@ -91,6 +91,7 @@ def _equalize(layers: dict[str, Any], chain: Chain) -> float:
     first = _channel_maxima(layers[chain.producer.layer], SCALED_AXES[chain.producer.class_name][1])
     second = _channel_maxima(layers[chain.consumer.layer], SCALED_AXES[chain.consumer.class_name][0])
     usable = (first > 0) & (second > 0)
+    # A channel whose weights are all zero on one side keeps the factor 1.
     ratio = np.divide(second, first, out=np.ones_like(first), where=usable)
     factor = np.clip(np.sqrt(ratio), 1 / _LARGEST, _LARGEST)
     _scale(layers, chain, factor)
@@ -121,6 +122,7 @@ def _deviations(model: keras.Model) -> dict[str, np.ndarray]:
     """Return the standard deviations of rectified outputs, by the name of the layer in the folded model."""
     bound = bind_graph(model)
     layers = {call.node.name: call.operation for call in bound.calls}
+    # Folding rebuilds the model, so its layers have the names that a `Rebuilder` gives them.
     names = Rebuilder(bound).names
     found = {}
     for fold in find_folds(bound.graph):
@@ -129,5 +131,6 @@ def _deviations(model: keras.Model) -> dict[str, np.ndarray]:
         gamma = np.asarray(norm.gamma, np.float64) if norm.scale else np.ones(size)
         beta = np.asarray(norm.beta, np.float64) if norm.center else np.zeros(size)
         _, variance = rectified_moments(beta, np.abs(gamma))
+        # A constant channel has no deviation; the bound keeps 1 / sigma finite, and min(1 / sigma, 1) is then 1.
         found[names[fold.layer.layer]] = np.sqrt(np.maximum(variance, 1e-12))
     return found

@@ -86,6 +86,7 @@ def _is_shiftable(graph: ModelGraph, node: Node) -> bool:
     return (
         is_activation(node)
         and activation_name(node) in LOWEST
+        # `LOWEST` holds the value for alpha = 1.
         and not (activation_name(node) == "elu" and float(node.settings.get("alpha", 1.0) or 1.0) != 1.0)
         and bool(readers)
         and tensor not in graph.outputs
@@ -169,7 +170,9 @@ def _padding(node: Node, shape: tuple[int | None, ...]) -> list[tuple[int, int]]
     steps = zip(_per_axis(node, "strides", shape), _per_axis(node, "dilation_rate", shape), strict=True)
     for (size, kernel), (stride, dilation) in zip(sizes, steps, strict=True):
         reach = (kernel - 1) * dilation + 1
+        # With stride 1 the sum does not depend on the size; `_pads_by_size` excludes unknown sizes with other strides.
         total = max(0, (-(-size // stride) - 1) * stride + reach - size) if size is not None else reach - 1
+        # TensorFlow puts an odd element behind the values.
         spatial.append((total // 2, total - total // 2))
     return [(0, 0), *spatial, (0, 0)]
 

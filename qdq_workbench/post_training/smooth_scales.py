@@ -119,6 +119,7 @@ def smooth_scales(
     builder = Rebuilder(bound)
     copy = builder.rebuilt(model.name)
     places = [place for place in _find_places(bound.graph) if any(name in placed for name in place.weight_names)]
+    # Measured once: scaling a tensor and its readers leaves all other tensors as they are.
     measured = _measured(builder, copy, [place.tensor for place in places], data, steps, batch_size)
     for place in places:
         factors = _Smoothing(place, builder.clones, placed, grids.get(place.tensor), measured[place.tensor])
@@ -197,6 +198,7 @@ class _Smoothing:
         """Return the factors of the alpha with the least error; None if no alpha lowers the error."""
         as_it_is = self._error(np.ones_like(self._channels.peak))
         tried = [(self._error(scale), alpha, scale) for alpha in _ALPHAS for scale in (self.scale(alpha),)]
+        # Of equal errors the smallest alpha; the arrays behind it cannot be compared.
         error, _, scale = min(tried, key=lambda each: each[:2])
         return scale if error < as_it_is else None
 
@@ -243,7 +245,9 @@ def _can_be_divided(node: Node, rank: int) -> bool:
         names = {weight.name for weight in node.weights}
         axis = node.settings.get("axis", -1)
         axes = list(axis) if isinstance(axis, (list, tuple)) else [axis]
+        # Without a gain there is no weight that could hold the factors; other axes are not the channels of the readers.
         return not names.isdisjoint(("gamma", "scale")) and [place % rank for place in axes] == [rank - 1]
+    # A ReLU commutes with factors above 0.
     return node.class_name == "Dense" and activation_name(node) in ("linear", "relu")
 
 
@@ -255,6 +259,7 @@ def _readers_of(graph: ModelGraph, node: Node, index: int) -> tuple[_Reader, ...
         named = node.arguments[index] if index < len(node.arguments) else ""
         if named not in ("query", "key", "value"):
             return None
+        # Keras takes the value as the key if the call passes no key.
         parts = [named, *(["key"] if named == "value" and "key" not in node.arguments else [])]
         held = {weight.name for weight in node.weights}
         if not all(f"{part}/kernel" in held for part in parts):

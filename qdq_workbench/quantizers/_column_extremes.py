@@ -34,6 +34,7 @@ def largest_magnitudes(values: Any) -> Any:
         >>> largest_magnitudes(tf.constant([[1.0, -2.0], [-3.0, 0.5]])).numpy()
         array([[3., 2.]], dtype=float32)
     """
+    # The bits of a NaN are above those of infinity, so a NaN becomes the maximum and spoils its slice, as it must.
     magnitudes = tf.bitwise.bitwise_and(tf.bitcast(values, tf.int32), _ALL_BUT_SIGN)
     return tf.bitcast(_reduced(tf.reduce_max, magnitudes), tf.float32)
 

@@ -45,6 +45,7 @@ def bias_codes(bias: np.ndarray, scale: np.ndarray) -> np.ndarray | None:
     """
     if not np.all(scale):
         return None
+    # In float64: float32 cannot hold all codes up to 2^30.
     codes = np.rint(np.asarray(bias, np.float64) / np.asarray(scale, np.float64))
     if np.any(np.abs(codes) > BIAS_LIMIT):
         return None
@@ -133,6 +134,7 @@ def _fit_dead_scales(
     input_scales: Sequence[np.ndarray],
 ) -> np.ndarray:
     """Return a weight's scales with those of its all-zero slices replaced by the smallest that fit their biases."""
+    # Without a quantized input there is no int32 bias to make room for.
     if not input_scales or codes.size == 0:
         return scale
     dead = np.all(codes == np.reshape(zero_point, _along(axis, codes.ndim)), axis=other_axes(codes.ndim, axis))

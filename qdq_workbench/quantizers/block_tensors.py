@@ -72,8 +72,9 @@ def spread_tensor(values: Any, x: Any, spec: QuantizerSpec) -> Any:
 
 def block_axis(x: Any, spec: QuantizerSpec) -> int:
     """Return the nonnegative axis along which the blocks of a tensor of known rank lie."""
+    # A grid with blocks has an axis; `or 0` satisfies the type checker only.
     axis, rank = int(spec.axis or 0), x.shape.rank
-    other_axes(rank, axis)
+    other_axes(rank, axis)  # raises an error if there is no such axis
     return int(axis % rank)
 
 

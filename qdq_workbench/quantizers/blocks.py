@@ -59,7 +59,7 @@ def scale_shape(shape: Sequence[int], spec: QuantizerSpec) -> tuple[int, ...]:
     """
     if spec.axis is None:
         return ()
-    other_axes(len(shape), spec.axis)
+    other_axes(len(shape), spec.axis)  # raises an error if there is no such axis
     if spec.block_size is None:
         return (int(shape[spec.axis]),)
     return _with_blocks(shape, spec.axis % len(shape), spec.block_size)

@@ -26,6 +26,7 @@ def remember(quantizer: Any) -> dict[str, Any]:
         QuantizerError: If its configuration cannot be written as JSON.
     """
     try:
+        # Through JSON, so that it equals what is read from the file of a plan, where tuples are lists.
         data: dict[str, Any] = json.loads(json.dumps(keras.saving.serialize_keras_object(quantizer)))
     except (TypeError, ValueError, NotImplementedError) as error:
         raise QuantizerError(

@@ -139,7 +139,7 @@ def fake_quantize_weight(w: Any, spec: QuantizerSpec, *, jit: bool = False) -> A
         array([-7.,  2.], dtype=float32)
     """
     w = _floating(w)
-    other_axes(w.shape.rank, spec.axis)
+    other_axes(w.shape.rank, spec.axis)  # raises an error if there is no such axis
     if w.shape.num_elements() == 0:
         return tf.identity(w)
     compute = _compiled_weight_function(spec) if jit else functools.partial(_fake_quantize_weight, spec=spec)
@@ -199,6 +199,7 @@ def _nearest(values: Any, low: Any, high: Any, spec: QuantizerSpec) -> Any:
         scale = _scale(width, 2 ** (spec.num_bits - 1) - 1)
         return tf.math.rint(values / scale) * scale  # |values| <= width: no code can leave the grid
     scale, code_low, code_high = grid_tensors(low, high, spec)
+    # Rounding the zero point shifts the grid against the range, so codes may lie beyond its ends.
     return tf.maximum(tf.minimum(tf.math.rint(values / scale), code_high), code_low) * scale
 
 
@@ -257,6 +258,7 @@ def along_axis(value: Bound, x: Any, spec: QuantizerSpec) -> Bound:
     Raises:
         QuantizerError: If the tensor does not have the axis of `spec`.
     """
+    # One value per slice along the last axis broadcasts as it is.
     if isinstance(value, float) or value.shape.rank == 0 or (spec.axis in (None, -1) and spec.block_size is None):
         return value
     if x.shape.rank is None:
@@ -302,6 +304,7 @@ def within(upstream: Any, x: Any, low: Bound, high: Bound, *, xla: bool) -> Any:
 
 def _mask_fused(upstream: Any, x: Any, low: Any, high: Any) -> Any:
     """Return `upstream` where low <= x <= high, else 0, by one fused kernel."""
+    # In float32, because a cast to half precision would move the bounds.
     if x.dtype in (tf.float16, tf.bfloat16):
         return tf.cast(_mask_fused(tf.cast(upstream, tf.float32), tf.cast(x, tf.float32), low, high), x.dtype)
     low, high = tf.cast(low, x.dtype), tf.cast(high, x.dtype)

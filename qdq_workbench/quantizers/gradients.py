@@ -58,6 +58,7 @@ def _tie_to_graph(result: Any) -> None:
     if not hasattr(result.graph, _HOME):
         setattr(result.graph, _HOME, {})
     getattr(result.graph, _HOME)[name] = gradient
+    # `of_graph` keeps this reference alive: the callback of a reference that is gone is never called.
     graph = weakref.ref(result.graph, lambda _: registry.pop(name, None))
 
     def of_graph(operation: Any, *upstream: Any) -> Any:

@@ -46,6 +46,7 @@ class KeptQuantizer(Quantizer):
             weights: The variables created by `build`.
             values: The weight.
         """
+        # The base class does not set a range that training does not update.
         self.write_range(weights, *numerics.weight_range(values, self.spec))
 
     def write_grid(self, weights: Mapping[str, Any], scale: np.ndarray, zero_point: np.ndarray) -> None:
@@ -73,6 +74,7 @@ class KeptQuantizer(Quantizer):
         best = (low, high)
         missing = np.inf * np.ones_like(scale)
         for units in _NEAR:
+            # Integers added to the bits of a positive float move it by so many units; the bits of 0 could become a NaN.
             moved = (high.view(np.int32) + np.where(high > 0, units, 0).astype(np.int32)).view(np.float32)
             found = numerics.qparams_from_range(-moved if spec.symmetric else low, moved, spec)
             off = np.where(found.zero_point == zero_point, np.abs(found.scale - scale), np.inf)

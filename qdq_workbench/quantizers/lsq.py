@@ -129,6 +129,7 @@ class LSQQuantizer(Quantizer):
             weights: The variables created by `build`. An entry "frozen" that is true stops the gradient of the step;
                 an entry "batched" tells whether the first axis of the tensor is the batch.
         """
+        # `grid_tensors` stops gradients; the step gets its own from `learned`.
         of_scales = grid_tensors(low, high, self.spec)
         scale, code_low, code_high = (along_axis(part, inputs, self.spec) for part in of_scales)
         frozen = tf.cast(weights.get("frozen", False), tf.float32)
@@ -221,6 +222,7 @@ class LSQQuantizer(Quantizer):
         low, high = (reduced(reduce, values, self.spec) for reduce in (tf.reduce_min, tf.reduce_max))
         if self.spec.block_size is None:
             return low, high, reduced(tf.reduce_mean, tf.abs(values), self.spec)
+        # A mean would count the zeros that pad a shorter last block.
         return low, high, reduced(tf.reduce_sum, tf.abs(values), self.spec) / self._sizes_of_blocks(values)
 
     def _sizes_of_blocks(self, values: Any) -> Any:
@@ -232,6 +234,7 @@ class LSQQuantizer(Quantizer):
         _, code_low, code_high = grid_tensors(low, high, self.spec)
         usable = tf.math.is_finite(low) & tf.math.is_finite(high) & tf.math.is_finite(size)
         found = 2.0 * size / tf.sqrt(self._largest_code(code_low, code_high))
+        # A tensor of zeros gets the scale of a range that counts as zero; a step of 0 would mean "not initialized".
         found = tf.where(size >= _SMALLEST_STEP, found, numerics.ZERO_SCALE)
         new_zero_point = tf.broadcast_to(float(self.spec.qmin) - code_low, tf.shape(found))
         return tf.where(usable, found, step), tf.where(usable, new_zero_point, zero_point)

@@ -55,5 +55,6 @@ def make_quantizer(spec: QuantizerSpec, method: QuantizerMethod | None, default:
             "A quantizer must be of a subclass of qdq_workbench.quantizers.Quantizer. "
             f"Received: {type(quantizer).__name__}"
         )
+    # The grid of the plan: signedness is the target's choice, not the class's.
     quantizer.spec = spec
     return quantizer

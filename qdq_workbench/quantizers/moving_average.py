@@ -71,6 +71,7 @@ class MovingAverageQuantizer(Quantizer):
         """
         keep = self.momentum
         has_range = low <= high
+        # Not finite before the first batch, but then not selected either.
         average_low = keep * low + (1.0 - keep) * batch_low
         average_high = keep * high + (1.0 - keep) * batch_high
         return tf.where(has_range, average_low, batch_low), tf.where(has_range, average_high, batch_high)

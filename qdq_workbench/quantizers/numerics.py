@@ -36,7 +36,7 @@ from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 SMALLEST_WIDTH = 2.0**-100
 ZERO_SCALE = 2.0**-10  # the scale of a range that counts as zero; a power of two, for calibrations that require one
-LARGEST_END = 2.0**125
+LARGEST_END = 2.0**125  # a width of two such ends is finite in float32, and so is its grid
 
 Float32Array = npt.NDArray[np.float32]
 Int32Array = npt.NDArray[np.int32]
@@ -170,6 +170,7 @@ def quantize(x: npt.ArrayLike, qparams: QParams) -> npt.NDArray[Any]:
     if np.isnan(values).any():
         raise DataError("NaN has no integer; clean the values before quantizing them. Received: NaN values")
     spec = qparams.spec
+    # x / s may overflow to infinity, which saturates.
     with np.errstate(over="ignore"):
         codes = np.rint(values / spread(qparams.scale, values.shape, spec))
     codes += spread(qparams.zero_point, values.shape, spec).astype(np.float32)
@@ -241,7 +242,7 @@ def weight_range(w: npt.ArrayLike, spec: QuantizerSpec) -> tuple[Float32Array, F
     values = np.asarray(w, np.float32)
     if values.size == 0:
         raise DataError(f"An empty weight has no range. Received: shape={values.shape}")
-    other_axes(values.ndim, spec.axis)
+    other_axes(values.ndim, spec.axis)  # raises an error if there is no such axis
     low, high = blocks.extremes(values, spec)
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         raise DataError(
@@ -286,6 +287,7 @@ def _zero_point(low: Float32Array, scale: Float32Array, spec: QuantizerSpec) -> 
         return np.full(scale.shape, 0 if spec.signed else middle, np.int32)
     first, last = int(spec.narrow_range), 2**spec.num_bits - 1
     place = np.float32(first) - low / scale
+    # As place >= 0, half up is half away from zero. floor(place + 0.5) would round the float below 0.5 up.
     whole = np.floor(place)
     rounded = np.clip(whole + (place - whole >= np.float32(0.5)), first, last)
     return np.asarray(rounded.astype(np.int32) - (middle if spec.signed else 0), np.int32)

@@ -125,6 +125,7 @@ class Quantizer:
                 initializer=keras.initializers.Constant(value),
                 dtype="float32",
                 trainable=False,
+                # Else a mixed-precision policy would read the range in half precision.
                 autocast=False,
                 aggregation="only_first_replica",  # `_updated` returns the same range on all replicas
             )
@@ -154,6 +155,7 @@ class Quantizer:
         variables = dict(weights or {})
         low, high = self.update(inputs, training, variables)
         active = tf.logical_and(enabled, tf.reduce_all(low <= high))
+        # The shared function has the arithmetic of this class, not that of a subclass.
         if type(self).fake_quantize is Quantizer.fake_quantize and _shares(inputs):
             return fake_quantize_if(active, inputs, low, high, self.spec)
         return tf.cond(active, lambda: self.fake_quantize(inputs, low, high, variables), lambda: tf.identity(inputs))
@@ -204,6 +206,7 @@ class Quantizer:
         Args:
             weights: The variables created by `build`.
         """
+        # A subclass with a `build` of its own may have other variables.
         if "min_var" not in weights:
             return None
         low, high = (keras.ops.convert_to_numpy(weights[key]) for key in ("min_var", "max_var"))
@@ -324,6 +327,7 @@ class Quantizer:
     def _updated(self, x: Any, when: Any, low: Any, high: Any) -> tuple[Any, Any]:
         """Return the range after a batch if `when`, from the batches of all replicas; else the current range."""
         if replicas.count() == 1:
+            # Equal settings share a function, but a user's `merge` may depend on more than its settings.
             if type(self).__module__.startswith(_OURS) and _shares(x):
                 return update_if(when, x, low, high, self)
             return tf.cond(when, lambda: self.merged(low, high, *self.observe(x)), lambda: (low, high))
@@ -359,7 +363,7 @@ class Quantizer:
         """Return the shape of the range of a tensor of `shape`."""
         if self.spec.axis is None:
             return ()
-        other_axes(len(shape), self.spec.axis)
+        other_axes(len(shape), self.spec.axis)  # raises an error if there is no such axis
         size = shape[self.spec.axis]
         if size is None:
             raise QuantizerError(

@@ -26,8 +26,10 @@ def extremes(low: Any, high: Any) -> tuple[Any, Any]:
     """
     context = tf.distribute.get_replica_context()
     slots = tf.one_hot(context.replica_id_in_sync_group, count(), on_value=True, off_value=False, dtype=tf.bool)
+    # -high, so that one minimum reduces both ends.
     ends = tf.stack([low, -high])[tf.newaxis]
     own = tf.reshape(slots, [-1] + [1] * (ends.shape.rank - 1))
+    # `where`, not a product: infinity * 0 is NaN.
     every = context.all_reduce(tf.distribute.ReduceOp.SUM, tf.where(own, ends, 0.0))
     lowest = tf.reduce_min(every, axis=0)
     return lowest[0], -lowest[1]

@@ -55,6 +55,7 @@ class Switches:
 def known_ends(lows: Any, highs: Any) -> tuple[Any, Any]:
     """Return `from_zero` and `to_six` of `Switches` for one range, or elementwise for arrays of ranges."""
     widths = np.maximum(-lows, highs)
+    # A range that counts as zero has the scale 2^-10, and 16 bits of it reach beyond 6.
     return lows >= 0.0, (widths >= SMALLEST_WIDTH) & (widths <= 6.0)
 
 
@@ -100,6 +101,7 @@ class Grids:
     """
 
     def __init__(self, quantizer: Quantizer, columns: Mapping[str, Any]) -> None:
+        # Without a batch, `update` only reads the variables.
         self._grid = Grid(quantizer.spec, *quantizer.update(None, None, columns))
         self._numbers: dict[str, Any] = {}
 
@@ -144,6 +146,7 @@ def _known_codes(spec: QuantizerSpec, switches: Switches) -> dict[str, float]:
     known = {}
     if spec.symmetric:
         known["code_high"] = float(2 ** (spec.num_bits - 1) - 1)
+    # The zero point of a range without negative values is the lowest code.
     elif switches.from_zero:
         known |= {"code_low": 0.0, "code_high": float(spec.qmax - spec.qmin)}
     if known and switches.to_six:  # the highest code of a range within 6 stands for at most 6
@@ -171,5 +174,6 @@ def _on_grid(x: Any, number: Numbers) -> Any:
 def _before_relu(x: Any) -> tuple[Any, str]:
     """Return the input and the type of the ReLU that computed a tensor; else the tensor itself and ""."""
     operation = x.op
+    # float64 has normal numbers between 0 and `_ABOVE_ZERO`, whose gradient would be lost.
     leaves_out = operation.type in ("Relu", "Relu6") and x.dtype != tf.float64
     return (operation.inputs[0], operation.type) if leaves_out else (x, "")

@@ -38,6 +38,7 @@ def fake_quantize_if(active: Any, x: Any, minimum: Any, maximum: Any, spec: Quan
     @custom_gradient
     def quantized(values: Any) -> tuple[Any, Callable[[Any], Any]]:
         def gradient(upstream: Any) -> Any:
+            # The shared functions are traced for open sizes, so their results lack the static shape.
             return tf.ensure_shape(backward(upstream, values, minimum, maximum, active), values.shape)
 
         return forward(values, minimum, maximum, active), gradient
@@ -78,6 +79,7 @@ def update_if(when: Any, x: Any, low: Any, high: Any, quantizer: Any) -> tuple[A
         high: Highest value of the range.
         quantizer: One of the library's own quantizers: equal settings share a function.
     """
+    # A copy, because a key of the cache must not change, and the grid of a quantizer may be replaced.
     new_low, new_high = _update_function(copy.copy(quantizer), x.shape.rank, x.dtype)(when, x, low, high)
     for new, old in ((new_low, low), (new_high, high)):
         new.set_shape(old.shape)

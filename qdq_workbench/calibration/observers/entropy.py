@@ -25,6 +25,8 @@ from qdq_workbench.calibration.observers.histogram_observer import HistogramObse
 from qdq_workbench.calibration.observers.observer import register_observer
 from qdq_workbench.errors import DataError
 
+# The bins over [-T, T] are known only after the last batch. Values are counted in bins this many times finer, whose
+# counts are then moved into those bins.
 _FINE_PER_BIN = 16
 
 

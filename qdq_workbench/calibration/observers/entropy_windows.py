@@ -30,8 +30,8 @@ Array = npt.NDArray[Any]
 _SMOOTHING = 1e-4
 _LARGEST_SHARE = 0.1
 _POWERS = 8
-_ROUNDING_ERRORS = 1e-5
-_AT_ONCE = 2048
+_ROUNDING_ERRORS = 1e-5  # of sums in float32, see above
+_AT_ONCE = 2048  # windows; bounds the memory of the arrays (windows, groups)
 
 
 def best_window(counts: Array, edges: Array, groups: int) -> tuple[float, float]:
@@ -46,6 +46,7 @@ def best_window(counts: Array, edges: Array, groups: int) -> tuple[float, float]
     """
     middle = counts.size // 2
     half = np.arange(groups // 2, middle + 1)
+    # As in ONNX Runtime: `middle` is the bin above zero, so a window has one bin more above zero than below it.
     start, end = middle - half, np.minimum(middle + half + 1, counts.size)
     wide = end - start >= groups
     start, end = start[wide], end[wide]
@@ -68,6 +69,7 @@ class _Windows:
         self._counts = counts.astype(np.int64)
         self._sums = _running(self._counts)
         self._occupied = _running(self._counts > 0)
+        # 1 keeps logarithms and powers of empty bins finite; `some` then removes these bins from the sums.
         c = np.maximum(self._counts, 1).astype(np.float64)
         some = self._counts > 0
         powers = [some / c**k for k in range(1, _POWERS)]
@@ -98,6 +100,7 @@ class _Windows:
 
         of_group = inside.copy()
         of_group[:, -1] += tail
+        # Integer division, because ONNX Runtime assigns the quotients to an array of integers.
         merged = of_group // np.maximum(members, 1) * (members > 0)
         kept = merged > 0
         kept_bins = size * kept.sum(axis=1)
@@ -107,6 +110,7 @@ class _Windows:
             mass = inside - share[:, None] * members + _SMOOTHING * (size[:, None] - members)
             mass[:, 0] += before
             mass[:, -1] += behind * whole
+            # ONNX Runtime leaves Q empty in the bins of the remainder, although their counts are in the last group.
             mass_of_tail = tail - share * tail_members + _SMOOTHING * (tail_bins - tail_members) + behind * ~whole
             cross = (mass * np.log(smoothed)).sum(axis=1) + mass_of_tail * np.log(_SMOOTHING)
             total, total_of_merged = float(sums[-1]), (merged * size[:, None]).sum(axis=1)

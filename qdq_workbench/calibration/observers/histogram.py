@@ -112,6 +112,7 @@ class Histogram:
         start = (other._first >> doublings) - self._first
         if doublings:
             places = (other._first + np.arange(other.counts.size)) >> doublings
+            # Weighted counts are summed in float64: exact up to 2^53.
             merged = np.bincount(places - places[0], weights=other.counts).astype(np.int64)
         else:
             merged = other.counts
@@ -147,6 +148,7 @@ class Histogram:
         """
         cumulative = np.concatenate([[0], np.cumsum(self.counts)])
         below = np.rint(np.interp(edges, self.edges, cumulative))
+        # The outermost bins may reach beyond the new edges, but their values do not.
         below[0], below[-1] = 0, cumulative[-1]
         return np.asarray(np.diff(below).astype(np.int64))
 
@@ -157,6 +159,7 @@ class Histogram:
     def _cover(self, low: float, high: float) -> None:
         """Widen the bins and add new ones, to cover the range seen and [low, high]."""
         self.low, self.high = min(self.low, low), max(self.high, high)
+        # Never narrower than before: counts can be merged, but not divided again.
         exponent = max(self._exponent, self._exponent_for(self.low, self.high))
         self._merge_bins(exponent - self._exponent)
         self._exponent = exponent
@@ -188,6 +191,7 @@ class Histogram:
     def _count(self, values: npt.NDArray[Any]) -> None:
         """Count values into the bins, in pieces that stay in the processor's cache."""
         first, last = self._first, self._first + self.counts.size - 1
+        # Multiplying by a power of two is exact, and so are bin numbers below 2^23. float32 halves the memory traffic.
         exact_in_float32 = abs(self._exponent) < 120 and max(abs(first), abs(last)) < 2**23
         compute: Any = np.float32 if exact_in_float32 else np.float64
         bins_per_unit = compute(2.0**-self._exponent)

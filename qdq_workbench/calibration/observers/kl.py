@@ -74,4 +74,5 @@ def divergence(values: Array, counts: Array, quantized: Array, clipped: Array) -
     of_code = np.bincount(code, weights=counts[kept])
     spread = (of_code / np.bincount(code))[code]
     p, q = reference / reference.sum(), spread / spread.sum()
+    # All terms are finite: `RangeSearch` passes occupied bins only, so no bin inside has a Q of 0.
     return float(np.sum(p * np.log(p / q)))

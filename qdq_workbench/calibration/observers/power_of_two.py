@@ -78,8 +78,10 @@ def rounded_up(ends: tuple[float, float], spec: QuantizerSpec, kind: str = "thre
     """
     low, high = ends
     largest = max(-low, high)
+    # Such a range counts as zero, and its scale, `ZERO_SCALE`, is a power of two.
     if largest < SMALLEST_WIDTH:
         return low, high
+    # frexp is exact; the rounding of log2 would lose a value just above a power of two.
     fraction, exponent = math.frexp(largest)
     threshold = min(math.ldexp(1.0, exponent - 1 if fraction == 0.5 else exponent), LARGEST_END)
     if kind == "threshold":

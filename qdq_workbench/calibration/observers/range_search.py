@@ -26,7 +26,7 @@ from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 Array = npt.NDArray[Any]
 ErrorFunction = Callable[[Array, Array, Array, Array], float]
-ROUNDS = 8
+ROUNDS = 8  # at most; the search ends as soon as neither end moves
 
 
 class RangeSearch:
@@ -64,6 +64,7 @@ class RangeSearch:
         found = self._least([(low * k, high * k) for k in fractions])
         for _ in range(ROUNDS):
             before = found
+            # `found` comes first, so that it stays unless a candidate is better, and the search ends.
             found = self._least([found, *((found[0], high * k) for k in fractions)])
             found = self._least([found, *((low * k, found[1]) for k in fractions)])
             if found == before:

@@ -65,6 +65,7 @@ class Checkpoint:
             arrays.update({f"{place}/{index}": value for index, value in enumerate(each.values)})
 
         def write(temporary: pathlib.Path) -> None:
+            # To a name without the suffix .npz, NumPy would append it.
             with temporary.open("wb") as file:
                 np.savez(file, **arrays)
 

@@ -37,6 +37,7 @@ def compute(
         operation: Any = call.operation
         if given and call.node.layer in given:
             inner = operation.layer if isinstance(operation, BaseQuantizeWrapper) else operation
+            # An argument of the wrapper only: the arguments of the layer's call that hold no tensors.
             plain = kwargs.pop("plain_arguments", {})
             with WeightSubstitution(list(given[call.node.layer])):
                 result = inner(*args, **kwargs, **plain)

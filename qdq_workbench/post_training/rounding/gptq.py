@@ -115,6 +115,7 @@ class RowGrids:
     def nearest(self, row: int, values: Array) -> Array:
         """Return values, shape (N,), rounded to the grid of a row; pinned ends of ranges keep their own rounding."""
         scale, zero = self._scale[row], self._zero[row]
+        # If the grid is computed from the weight, a value beyond the ends of its range would change the scale.
         held = np.clip(values.astype(np.float32), self._low[row], self._high[row])
         codes = np.clip(np.rint(held / scale) + zero, self._spec.qmin, self._spec.qmax)
         rounded = np.clip((codes - zero) * scale, self._low[row], self._high[row])
@@ -171,6 +172,7 @@ def squared_error(difference: Array, hessian: Array) -> float:
         hessian: Sum of the outer products of the inputs, (K, K).
     """
     wide = difference.astype(np.float64)
+    # The trace of D^T H D, without computing that matrix (N, N).
     return float(np.sum(wide * (hessian @ wide)))
 
 
@@ -181,4 +183,5 @@ def _factor(hessian: Array, damping: float) -> Array:
     diagonal[diagonal == 0.0] = 1.0
     np.fill_diagonal(damped, diagonal + damping * diagonal.mean())
     inverse = np.linalg.inv(damped)
+    # The computed inverse is symmetric up to rounding errors only.
     return np.asarray(np.linalg.cholesky((inverse + inverse.T) / 2).T)

@@ -99,6 +99,7 @@ class GPTQRun:
             began, matrix = time.monotonic(), self._matrices[key]
             calls = [call for call in unit.learned if call.node.layer == key]
             before.append((matrix.variable, _numpy(matrix.variable)))
+            # The inputs are computed per layer, because an earlier layer of the unit may have been rounded meanwhile.
             self.told.append(self._rounded(matrix, self._hessians(unit, calls, matrix, read), began))
         later = {name for each in self._units[index + 1 :] for name in each.inputs}
         wanted = [name for name in unit.outputs if name in later]
@@ -125,6 +126,7 @@ class GPTQRun:
         for piece in (slice(0, kept), slice(kept, count)) if self._held_back else (slice(0, count),):
             rows = [matrix.product.rows(np.asarray(found[name][piece], np.float32)) for name in tensors]
             _check_finite(tensors, rows)
+            # All calls of a shared layer multiply with the same kernel, so their Hessians add up.
             parts.append((np.sum([_outer(part) for part in rows], axis=0), sum(len(part) for part in rows)))
         return parts[0][0], parts[-1][0], parts[-1][1]
 

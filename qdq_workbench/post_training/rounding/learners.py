@@ -81,6 +81,7 @@ def _learner(
                 weights.append(weight)
                 continue
             reasons[name] = "all of its values lie on the grid already"
+        # `compute` calls a learned layer without its wrapper, which would have quantized this weight.
         values = numerics.fake_quantize(np.asarray(keras.ops.convert_to_numpy(variable), np.float32), grid)
         fixed.append((variable, keras.ops.cast(values, variable.dtype)))
     bias = variables.get("bias") if biases and "bias" not in grids else None
@@ -112,6 +113,7 @@ def reference_weights(q_model: QuantizedModel, reference: keras.Model) -> dict[s
     """
     ours, theirs = _layers_with_weights(float_view(q_model).calls), _layers_with_weights(bind_float(reference).calls)
     named = set(ours) <= set(theirs)
+    # Not strict: a layer without a counterpart is refused below.
     pairs = [(path, theirs[path]) for path in ours] if named else list(zip(ours, theirs.values(), strict=False))
     fitting = [path for path, other in pairs if _shapes(ours[path]) == _shapes(other)]
     if len(fitting) < len(ours):

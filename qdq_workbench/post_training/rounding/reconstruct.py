@@ -39,8 +39,8 @@ FIRST_BETA, LAST_BETA = 20.0, 2.0
 WARM_UP, ANNEALED = 0.2, 0.8
 _MEAN, _SQUARES, _SMALLEST = 0.9, 0.999, 1e-8  # Adam's constants
 _BIAS_RATE = 1e-3  # falls to 0
-_LEAST_PROBABILITY = 1e-9
-_LEAST_ERROR = 1e-20
+_LEAST_PROBABILITY = 1e-9  # keeps the logarithm of 0 finite
+_LEAST_ERROR = 1e-20  # keeps 1 / e0 finite if nearest rounding is exact
 _EVALUATED = 128  # samples per batch of an evaluation
 
 
@@ -110,6 +110,7 @@ class Reconstruction:
         step: Any = None
         for position, chosen in enumerate(_batches(count, settings)):
             given = (
+                # A tensor, because a Python number would become a constant of the trace.
                 tf.constant(position),
                 *({name: _tensor(part[chosen]) for name, part in all_.items()} for all_ in (read, floats, targets)),
                 factor,
@@ -153,6 +154,7 @@ class Reconstruction:
         rates = [settings.learning_rate] * len(self._states) + [_BIAS_RATE * (1.0 - done)] * len(self._bias_states)
         gradients = tape.gradient(loss, learned, unconnected_gradients="zero")
         times = tf.cast(position, tf.float32) + 1.0
+        # Adam with both bias corrections in the rate (Kingma and Ba 2015, end of section 2).
         unbiased = tf.sqrt(1.0 - _SQUARES**times) / (1.0 - _MEAN**times)
         dense = [tf.convert_to_tensor(gradient) for gradient in gradients]  # an embedding's holds the rows in use alone
         for state, gradient, (mean, squares), rate in zip(learned, dense, self._moments, rates, strict=True):
@@ -178,6 +180,7 @@ class _Drops:
         """Return the quantized tensor, each value replaced by the unquantized one with probability `drop`."""
         if not self._drop or not quantized.dtype.is_floating:
             return quantized
+        # Every tensor of a step gets random numbers of its own.
         self._count += 1
         draws = tf.random.stateless_uniform(tf.shape(quantized), tf.add(self._seed, (self._count * 1_000_003, 0)))
         return tf.where(draws < self._drop, tf.cast(unquantized, quantized.dtype), quantized)

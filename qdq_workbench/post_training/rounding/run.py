@@ -96,6 +96,7 @@ class Run:
         names = dict.fromkeys([*unit.outputs, *unit.compared])
         targets = Evaluation(lambda values: compute_float(unit.calls, values, self._reference), names)(floats)
         _check_finite(targets)
+        # One trace serves all evaluations of the unit: it reads the variables anew each time.
         run = Evaluation(lambda values: compute(unit.calls, values), names)
         if unit.learned:
             learners = [self._learners[key] for key in dict.fromkeys(call.node.layer for call in unit.learned)]

@@ -32,7 +32,7 @@ def read_samples(q_model: QuantizedModel, data: Any, batch_size: int, seed: int)
     warn_of_scale(input_ranges(q_model), batches)
     arrays = []
     for index, tensor in enumerate(q_model.inputs):
-        dtype = "float32" if tensor.dtype == "bfloat16" else tensor.dtype
+        dtype = "float32" if tensor.dtype == "bfloat16" else tensor.dtype  # NumPy has no bfloat16
         array = np.concatenate([np.asarray(batch[index]) for batch in batches]).astype(dtype)
         if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
             raise DataError(

@@ -95,6 +95,7 @@ class _Order:
                 following = self.next_of_chain(following)
         positions = {call.node.name: at for at, call in enumerate(self.calls)}
         self._made_at = {name: at for at, call in enumerate(self.calls) for name in call.node.outputs}
+        # The model's inputs exist before the first call, and its outputs are needed after the last one.
         self._made_at.update(dict.fromkeys(bound.input_tensors, -1))
         self._last_read = {
             name: max(positions[call.node.name] for call in calls) for name, calls in self._readers.items()
@@ -109,6 +110,7 @@ class _Order:
         if len(readers) != 1 or len(readers[0].node.inputs) != 1 or len(readers[0].node.outputs) != 1:
             return None
         operation, node = readers[0].operation, readers[0].node
+        # A pair belongs to the layer behind it, and a wrapped layer has quantized weights of its own.
         if isinstance(operation, (QuantizeDequantize, BaseQuantizeWrapper)):
             return None
         in_place = is_activation(node) or vanishes(node) or (not node.is_operation and node.is_a(*BATCH_NORMALIZATION))
@@ -190,5 +192,6 @@ def _joined(order: _Order, weighted: Sequence[int], ends: Sequence[int]) -> list
     ]
     last = max(ends)
     if not kept or kept[-1] < last:
+        # If a tensor with a mask crosses the last end, all calls behind it join the unit.
         kept.append(last if order.may_end(last) else len(order.calls))
     return kept

@@ -55,6 +55,7 @@ class LearnedWeight:
         self._free = (above > self._below) & ~on_grid
         if own_range:
             self._free &= (self.values != low) & (self.values != high)
+        # Well inside (0, 1), because beyond its ends the clamp of h passes no gradient.
         fraction = np.clip(place - self._below, 0.01, 0.99)
         start = -np.log((ZETA - GAMMA) / (fraction - GAMMA) - 1.0)
         self.start = np.where(self._free, start, 0.0).astype(np.float32)
