@@ -80,9 +80,12 @@ def build_onnx(
     graph = Graph(float_graph.model)
     graph.slow_transposes = target.slow_transposes
     if cut.lowered is not None:
+        # The final names, because the rule finds the layer of a node by its name in the file.
         graph.may_join = PlannedJoins(*cut.lowered, final_names(float_graph))
     run_stage(graph, OPENED)
     insert_recurrent(graph, cut, float_graph.ends)
+    # Between these two stages the recurrent layers connect their ends, and the pairs are still cut. The large float
+    # variables are among the ends as well, but become plain constants.
     needed = needed_ends(graph, float_graph.ends) - set(cut.constants)
     run_stage(graph, FLOAT)
     _insert(graph, float_graph, activations, weights, cut.constants)
@@ -114,6 +117,7 @@ def choose_opset(opset: int | None, encodings: list[Encoding], half: HalfRequest
     Raises:
         ExportError: If the opset is not supported, or too old for 16-bit integers, blocks or scales in half precision.
     """
+    # DequantizeLinear has int16, uint16, 4-bit types and blocks from opset 21 on; 4 bits fit into int8 below it.
     wide = any(encoding.dtype.itemsize > 1 for encoding in encodings)
     blocks = any(encoding.spec.block_size is not None for encoding in encodings)
     if opset is None:

@@ -34,6 +34,7 @@ def encode_activations(q_model: QuantizedModel) -> dict[str, Encoding]:
         UncalibratedError: If a tensor has no range; the message lists them.
         ExportError: If a tensor's quantizer has no grid.
     """
+    # First: calibration sets no range of a quantizer without a grid, so the advice below would not help.
     own = [layer for layer in q_model.activation_quantizers if not layer.quantizer.has_grid]
     if own:
         raise ExportError(
@@ -114,6 +115,7 @@ def _fold(encoding: Encoding, class_name: str, gain: np.ndarray) -> Encoding:
     For a negative gain (q, z) becomes (qmin + qmax - q, qmin + qmax - z), which is on the grid and has the negated
     value. A symmetric grid keeps its zero point: its codes change sign. Channels whose scale underflows become 0.
     """
+    # int64: the mirror image of a code may lie outside of the codes' own type.
     codes = np.asarray(encoding.codes, np.int64)
     spec = encoding.spec
     spread = spread_gain(class_name, gain, codes.shape)
@@ -131,6 +133,7 @@ def _fold(encoding: Encoding, class_name: str, gain: np.ndarray) -> Encoding:
     along = [-1 if index == axis else 1 for index in range(codes.ndim)]
     mirrored = np.where(negative.reshape(along), pivot.reshape(along) - codes, codes)
     scale = np.asarray(encoding.scale * np.abs(gain), np.float64)
+    # A subnormal scale may be flushed to zero by a runtime, and zero is no scale.
     dead = scale < np.finfo(np.float32).tiny
     zero_point = np.where(negative, pivot - zero_point, zero_point)
     return dataclasses.replace(
@@ -153,8 +156,10 @@ def _make_room_for_bias(
     calls = q_model.plan.graph.calls(placement.layer)
     if calls[0].is_a(*DEPTHWISE) and encoding.spec.axis == np.asarray(encoding.codes).ndim - 2:
         bias = np.abs(bias).reshape(encoding.scale.size, -1).max(axis=1)  # the outputs of a channel share its scale
+    # Scales along another axis, or in blocks: the bias has no scale s_x * s_w per output, so it stays float.
     if encoding.scale.ndim and encoding.scale.shape != bias.shape:
         return encoding
+    # The calls of a shared layer have one weight and one bias, but inputs of different scales.
     sources = (q_model.plan.input_placement(call.name, 0) for call in calls)
     pairs = [q_model.plan.pair_of(source).name for source in sources if source is not None]
     return make_room_for_bias(encoding, bias, [activations[pair].scale for pair in pairs])

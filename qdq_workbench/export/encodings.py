@@ -85,6 +85,7 @@ class Encoding:
         """
         if self.codes is None:
             raise ExportError("Only the encoding of a weight holds codes. Received: codes=None")
+        # In this order and in float32, as DequantizeLinear computes: an integer difference, then one product.
         shifted = self.codes.astype(np.int32) - self.broadcast(self.zero_point)
         return shifted.astype(np.float32) * self.broadcast(self.scale)
 
@@ -148,6 +149,7 @@ def clip_bounds(encoding: Encoding) -> tuple[np.float32, np.float32] | None:
     info = np.iinfo(encoding.dtype)
     if (encoding.spec.qmin, encoding.spec.qmax) == (info.min, info.max):
         return None
+    # In float32, as DequantizeLinear computes: each bound is exactly the outermost value of the grid.
     zero, scale = np.float32(encoding.zero_point), np.float32(encoding.scale)
     return (np.float32(encoding.spec.qmin) - zero) * scale, (np.float32(encoding.spec.qmax) - zero) * scale
 
@@ -178,6 +180,7 @@ def raise_scale_for_bias(weight: Encoding, bias: np.ndarray, input_scale: np.nda
             f"Received: bias.shape={floor.shape}, scale.shape={weight.scale.shape}"
         )
     codes, scale = bias_room.raise_scales(weight.codes, weight.scale, weight.zero_point, weight.spec, floor)
+    # `raise_scales` returns the very array that it was given where no scale is raised.
     return weight if scale is weight.scale else dataclasses.replace(weight, scale=scale, codes=codes)
 
 

@@ -28,6 +28,8 @@ _PLAIN_TYPES = {
     np.dtype(name): int(helper.np_dtype_to_tensor_dtype(np.dtype(name)))
     for name in ("bool", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16")
 }
+# The identifiers that `trace` gives to traced operations and to the ends of the graph, and the `__<n>` that tf2onnx's
+# `make_name` and `free_name` append.
 _SCOPE = re.compile(r"^(?:.*/)?(qdq_op_\d+)/")
 _END = re.compile(r"^qdq_(?:input|output|source|placeholder|weight|argument_\d+|result_\d+)_\d+")
 _NUMBER = re.compile(r"__\d+$")
@@ -160,6 +162,7 @@ class _StableNames:
         weight; names by tf2onnx lose their running numbers; all others are kept.
         """
         name = name.removesuffix("/channels_first")
+        # A converted tensor keeps its `:0` here, because it is looked up below.
         if name not in self._converted:
             name = name.removesuffix(":0")
         end = _END.match(name)
@@ -167,10 +170,12 @@ class _StableNames:
             return self._ends[end[0]] + name[end.end() :]
         match = _SCOPE.match(name)
         if match is None or match[1] not in self._scopes:
+            # The second test is for what passes name after a converted node, such as `<node>/bias`.
             made_by_tf2onnx = name in self._converted or name.partition("/")[0] in self._converted
             return _RUNNING_NUMBER.sub("", name).removesuffix(":0") if made_by_tf2onnx else name
         operation = self._scopes[match[1]]
         rest = _RUNNING_NUMBER.sub("", name[match.end() :])
+        # Keras opens a scope of the layer's own name inside ours; TensorFlow numbers it if it exists already.
         inner = re.match(rf"{re.escape(operation)}(_\d+)?(/|$)", rest)
         rest = (rest[inner.end() :] if inner else rest).removesuffix(":0")
         return f"{operation}/{rest}" if rest else operation
@@ -191,6 +196,7 @@ def settle_names(graph: Graph, names: FloatGraph) -> None:
 def _tensor_names(graph: Graph, names: FloatGraph, stable: _StableNames) -> dict[str, str]:
     """Map every tensor to its final name; the model's inputs and outputs come first, so that theirs stay unchanged."""
     ends = names.ends
+    # `_claim` numbers whatever comes second, and the ends of the model must keep their names.
     renamed = {old: new for new, old in (*ends.inputs.items(), *ends.outputs.items())}
     taken = set(renamed.values())
     outer = {tensor for node in graph.nodes if _has_body(node.attributes) for tensor in graph.reads(node)}
@@ -217,6 +223,7 @@ def _value(value: onnx.ValueInfoProto, name: str, *, dynamic_batch: bool) -> onn
     tensor = value.type.tensor_type
     shape: list[int | str] | None = None
     if tensor.HasField("shape"):
+        # Each open axis but the batch gets a name of its own: in ONNX axes of one name have one size.
         shape = [d.dim_value if d.HasField("dim_value") else f"{name}_{i}" for i, d in enumerate(tensor.shape.dim)]
         if shape and dynamic_batch and isinstance(shape[0], str):
             shape[0] = BATCH

@@ -58,6 +58,7 @@ class QDQWriter:
             f"{name}/DequantizeLinear",
             output=f"{name}/dequantized",
         )
+        # Shapes were inferred on the cut graph, and the passes that follow read ranks on both sides of a pair.
         shape = graph.shapes.get(placeholder)
         if shape is not None:
             for tensor in (quantize.inputs[0], quantize.output, dequantize.output):
@@ -89,6 +90,7 @@ class QDQWriter:
         ends = _ends_of_movements(graph, source, encoding)
         if len(ends) > 1 and len({_layout(encoding, end.movements) for end in ends}) > 1:
             ends = [_End(source, [], list(graph.readers(source)))]
+        # A weight that no node reads is left out of the file (`left_out`).
         if ends:
             constant = self._dequantized_constant(name, *moved_encoding(encoding, ends[0].movements))
             for end in ends:
@@ -117,6 +119,7 @@ class QDQWriter:
 
     def _shared_parameters(self, name: str, encoding: Encoding) -> tuple[str, str]:
         zero = encoding.zero_point.astype(encoding.dtype)
+        # The type too: 0 has equal bytes in int8 and in uint8.
         key = (encoding.scale.tobytes(), zero.tobytes(), str(zero.dtype))
         if key not in self._shared:
             scale = self._graph.add_constant(f"{name}/scale", encoding.scale)
@@ -172,6 +175,7 @@ def _movement(graph: Graph, node: Node) -> Movement | None:
         return lambda array: np.take(array, values[0], int(node.get("axis", 0)))
     if node.op == "Transpose":
         return lambda array: np.transpose(array, node.get("perm"))
+    # `_reshape` reads a size of 0 as a copy of the input's; `allowzero` means it literally.
     if node.op == "Reshape" and not node.get("allowzero", 0):
         return lambda array: _reshape(array, values[0])
     if node.op in ("Squeeze", "Unsqueeze"):

@@ -32,10 +32,12 @@ def remember_export(q_model: QuantizedModel, proto: onnx.ModelProto) -> None:
 def is_known_export(q_model: QuantizedModel, proto: onnx.ModelProto) -> bool:
     """Return whether exactly this file was built from a model in its present state."""
     known = _EXPORTS.get(q_model)
+    # The state comes last, because it hashes every weight.
     return known is not None and _file(proto) in known[1] and known[0] == _state(q_model)
 
 
 def _file(proto: onnx.ModelProto) -> str:
+    # The digest is of the graph alone, and the same nodes compute something else at another opset.
     opsets = sorted((entry.domain, entry.version) for entry in proto.opset_import)
     return f"{graph_digest(proto)} {opsets}"
 

@@ -37,6 +37,7 @@ def needed_ends(graph: Graph, ends: EndNames) -> set[str]:
         seen.add(tensor)
         if tensor in pairs:
             needed.add(pairs[tensor])
+            # The graph is cut: behind the placeholder of a pair it goes on at the pair's source.
             todo.append(ends.sources[pairs[tensor]])
         elif tensor in weights:
             needed.add(weights[tensor])
@@ -57,6 +58,7 @@ def written_tensors(proto: onnx.ModelProto) -> set[tuple[str, str]]:
     for node in proto.graph.node:
         if node.op_type == "QuantizeLinear":
             written.add(("activation", node.name.removesuffix("/QuantizeLinear")))
+        # The DequantizeLinear of a pair reads no constant and is skipped like a bias: its QuantizeLinear counts.
         elif node.op_type == "DequantizeLinear" and constants.get(node.input[0], _INT32) != _INT32:
             written.add(("weight", node.name.removesuffix("/DequantizeLinear")))
     return written

@@ -24,6 +24,7 @@ from qdq_workbench.placement.targets import Target
 
 _KEY = "qdq_workbench"
 _LONGEST_TEXT = 1 << 28  # bytes after decompression: a hundred times those of the largest network in use
+# TensorFlow is installed under either of two names.
 _PACKAGES = ("keras", "tensorflow", "tensorflow-cpu", "tf2onnx", "onnx", "numpy", "qdq-workbench")
 
 
@@ -82,6 +83,7 @@ def noted_target(proto: onnx.ModelProto) -> str | None:
 
 def _unpacked(packed: bytes) -> bytes:
     """Decompress the metadata up to a limit, since a few bytes of a hostile file may expand beyond the memory."""
+    # `zlib.decompress` has no limit.
     unpacker = zlib.decompressobj()
     text = unpacker.decompress(packed, _LONGEST_TEXT)
     if not unpacker.eof:

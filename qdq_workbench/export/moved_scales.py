@@ -56,6 +56,8 @@ def moved_scales(encoding: Encoding, movements: Sequence[Movement]) -> MovedScal
     if encoding.spec.block_size is not None:
         return _in_blocks(numbers, encoding.spec.block_size, encoding.spec.num_bits)
     expected = shape[encoding.spec.axis]
+    # The axes of the original length come first: with a single scale several axes qualify, and a longer one would
+    # repeat it.
     for axis in sorted(range(numbers.ndim), key=lambda candidate: numbers.shape[candidate] != expected):
         lines = np.moveaxis(numbers, axis, 0).reshape(numbers.shape[axis], -1)
         if lines.size and np.all(lines == lines[:, :1]):
@@ -88,8 +90,10 @@ def _in_blocks(numbers: np.ndarray, block: int, num_bits: int) -> MovedScales | 
     """
     lengths = [(_length(numbers, axis, block), axis) for axis in range(numbers.ndim)]
     length, axis = max(lengths, key=lambda found: (found[0], -found[1]))
+    # Blocks that the specification makes shorter than the limit stay as they are.
     if length < min(block, _SHORTEST):
         return None
+    # MatMulNBits takes blocks whose length is a power of two, from 16 on.
     has_kernel = num_bits <= _FEW_BITS and length >= _SHORTEST and not length & (length - 1)
     if length >= numbers.shape[axis] and numbers.ndim == 2 and not has_kernel:
         return MovedScales(1 - axis, np.take(numbers, 0, axis))
@@ -104,4 +108,5 @@ def _length(numbers: np.ndarray, axis: int, block: int) -> int:
         return 0
     lines = np.moveaxis(numbers, axis, 0).reshape(size, -1)
     changes = np.flatnonzero(np.any(lines[1:] != lines[:-1], axis=1)) + 1
+    # Blocks of one length: it has to divide every position at which the scale changes.
     return math.gcd(*map(int, changes)) if changes.size else max(block, size)

@@ -12,6 +12,7 @@ def layers_by_name(paths: Collection[str]) -> dict[str, str]:
     """Return flat name -> path, for layers with a unique flat name that no numbered duplicate (`name_1`) can have."""
     flat = [(keras_name(layer), layer) for layer in paths]
     count = Counter(name for name, _ in flat)
+    # Of two layers `conv` one becomes `conv_2` in the file, which may be the name of a third layer as well.
     shared = tuple(f"{name}_" for name, times in count.items() if times > 1)
     return {name: layer for name, layer in flat if count[name] == 1 and not name.startswith(shared)}
 

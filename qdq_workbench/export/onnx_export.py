@@ -95,6 +95,7 @@ def export_onnx(
     given = check_quantized(q_model)
     _check_name(path)
     q_model, notes = planned_for(q_model, target)
+    # Before `in_float32`, which discards the dtype policies that the request reads.
     half = half_request(q_model, float_type, ends=not keep_io_types)
     exact = in_float32(q_model)
     if exact is not q_model:
@@ -108,6 +109,7 @@ def export_onnx(
     notes.extend(_container_notes(q_model.plan, standard_opset(proto)))
     notes.extend(notes_on_float_weights(proto))
     notes.extend([] if half is None else half_notes(half, q_model))
+    # For the caller's model, which is the one to verify with. Before `write_model`, which empties a large proto.
     remember_export(given, proto)
     written = write_model(proto, path)
     tensors = written_tensors(proto)
@@ -161,6 +163,7 @@ def build_proto(
     whole = CutModel(cut.inputs, cut.outputs, cut.pairs, cut.weights, cut.recurrent, _large_constants(cut), lowered)
     proto = build_onnx(whole, activations, weights, target=target, opset=opset, dynamic_batch=dynamic_batch, half=half)
     written = {name for _, name in written_tensors(proto)}
+    # Verification expects what the metadata list, so they must not list what no output depends on.
     encodings = {name: encoding for name, encoding in {**activations, **weights}.items() if name in written}
     write_metadata(proto, q_model.plan, encodings, FLOAT32 if half is None else half.kind.name)
     return proto, len({fold.batch_norm.layer for fold in cut.folds})
@@ -198,6 +201,7 @@ def export_float_onnx(
     large = large_variables(builder.clones)
     lowered = (bound.graph, lowering)
     cut = CutModel({name: builder.values[name] for name in inputs}, outputs, constants=large, lowered=lowered)
+    # TensorRT's settings switch off all that depends on a target: float biases, no blocks, whole normalizations.
     proto = build_onnx(cut, {}, {}, target=get_target("tensorrt"), opset=opset, dynamic_batch=dynamic_batch)
     return write_model(proto, path)
 

@@ -26,6 +26,7 @@ def _notes(source: QuantizedModel, other: QuantizedModel) -> list[str]:
     there, here = other.plan.target_label, source.plan.target_label
     note = f"Planned anew for {there} from the recorded ranges; the model was quantized for {here}."
     optimizer = getattr(source, "optimizer", None)
+    # A model that was only compiled has an optimizer as well.
     if optimizer is None or int(optimizer.iterations.numpy()) == 0:
         return [note]
     advice = (

@@ -29,6 +29,7 @@ class PlannedJoins:
         self._into: dict[str, set[str]] = {}
         for node in graph.nodes:
             lowered = lowering.nodes[node.name]
+            # One call with unknown operators is enough: names in the file do not tell the calls of a layer apart.
             self._known[node.layer] = self._known.get(node.layer, True) and lowered.operators is not None
             self._into.setdefault(node.layer, set()).update(graph.node(name).layer for name in lowered.into)
 

@@ -51,6 +51,7 @@ def insert_recurrent(graph: Graph, cut: CutModel, ends: EndNames) -> None:
             del graph.inputs[placeholder]
         for tensor in (sequences, *states):
             del graph.outputs[tensor]
+    # An Identity between a placeholder and an end had to stay while both were ends of the graph.
     drop_identities(graph)
 
 
@@ -82,12 +83,15 @@ class _LayerWriter:
         """Write the nodes of the layer; return its outputs, followed by its last states if it returns them."""
         recurrent = self._recurrent
         entry = self._add("Transpose", [sequences], "to_time_first", perm=_TIME_FIRST)
+        # Keras leaves the steps of `go_backwards` in the order of computation; ONNX's "reverse" would restore their
+        # order in time. So the input is reversed instead.
         if recurrent.reversed_input:
             entry = self._from_the_end(entry)
         per_direction = [states[: len(states) // 2], states[len(states) // 2 :]]
         if len(recurrent.directions) == 1:
             output, last = self._chain(entry, recurrent.directions[0], states, "forward")
             return [output, *last] if recurrent.return_state else [output]
+        # One cell each: `read_recurrent` takes no stacked cells in two directions.
         (cell,), (back,) = recurrent.directions
         first, first_states = self._chain(entry, (cell,), per_direction[0], "forward")
         second, second_states = self._chain(entry, (back,), per_direction[1], "reverse")
@@ -95,6 +99,7 @@ class _LayerWriter:
         return [*outputs, *first_states, *second_states] if recurrent.return_state else outputs
 
     def _from_the_end(self, tensor: str) -> str:
+        # INT64_MIN: an end of -1 would be the last element, not the place in front of the first.
         values = {"starts": [-1], "ends": [np.iinfo(np.int64).min], "axes": [0], "steps": [-1]}
         rest = [self._constant(key, np.array(value, np.int64)) for key, value in values.items()]
         return self._add("Slice", [tensor, *rest], "from_the_end")
@@ -106,6 +111,7 @@ class _LayerWriter:
         last: list[str] = []
         for cell in cells:
             node = self._cell(entry, cell, states, direction)
+            # Y is (time, directions, batch, units); Y_h and Y_c are (directions, batch, units).
             axis = self._constant("axes", np.array([1], np.int64))
             entry = self._add("Squeeze", [node.output, axis], "outputs")
             last = [self._add("Squeeze", [tensor, self._zero], "last") for tensor in node.outputs[1:]]
@@ -116,6 +122,7 @@ class _LayerWriter:
     def _cell(self, entry: str, cell: RecurrentCell, states: list[str], direction: str) -> Node:
         graph, name = self._graph, f"{self._name}/{cell.op}"
         inputs = [entry, self._matrix(cell, cell.kernel, "W"), self._matrix(cell, cell.recurrent_kernel, "R")]
+        # The order of ONNX: X, W, R, B, sequence_lens, initial_h, initial_c; an empty name leaves an input out.
         if cell.bias is not None or states:
             bias = "" if cell.bias is None else self._constant("B", self._reordered(cell, cell.bias).reshape(1, -1))
             inputs += [bias, ""]
@@ -190,10 +197,12 @@ def _order(cell: RecurrentCell) -> np.ndarray:
 
 def _activation_attributes(cell: RecurrentCell) -> dict[str, Any]:
     names = [name for name, _, _ in cell.activations]
+    # The defaults of LSTM, GRU and RNN in ONNX.
     if names in (["Sigmoid", "Tanh", "Tanh"], ["Sigmoid", "Tanh"], ["Tanh"]):
         return {}
     return {
         "activations": names,
+        # ONNX hands these values out in order, to the functions that take one.
         "activation_alpha": list(_given(alpha for _, alpha, _ in cell.activations)) or None,
         "activation_beta": list(_given(beta for _, _, beta in cell.activations)) or None,
     }

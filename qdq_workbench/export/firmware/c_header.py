@@ -114,6 +114,7 @@ class _Header:
 
     def _unique(self, name: str) -> str:
         """Return a macro prefix that is unique in the header."""
+        # Compared in capitals, as macros are written: names that differ in case alone would be one macro.
         return take_name(f"{self._prefix}_{_identifier(name)}".upper(), self._taken)
 
 
@@ -163,4 +164,5 @@ def _integer(value: int) -> str:
 
 
 def _float(value: float) -> str:
+    # The shortest digits that give the same float32 when read back.
     return f"{np.format_float_scientific(np.float32(value))}f"

@@ -41,7 +41,9 @@ def run(path: str, inputs: dict[str, Any], *, fixed_point: bool = False) -> dict
 def scaled(acc: Any, multiplier: Any, shift: Any) -> Any:
     """Return acc * multiplier * 2^(shift - 31): a rounding doubling high product, a rounding division by 2^-shift."""
     left, right = np.maximum(shift, 0), np.maximum(np.negative(shift), 0)
+    # gemmlowp's SaturatingRoundingDoublingHighMul; nothing saturates, because no multiplier is -2^31.
     high = ((acc << left) * np.int64(multiplier) + (1 << 30)) >> 31
+    # gemmlowp's RoundingDivideByPOT: halves go away from zero.
     mask = (1 << np.int64(right)) - 1
     return (high >> right) + ((high & mask) > (mask >> 1) + (high < 0))
 
@@ -73,6 +75,7 @@ def product(node: Node, x: Any) -> Any:
     if node["operator"] == "Dense":
         acc = x @ w.T
     elif node["operator"] == "DepthwiseConv2D":
+        # An input channel has its `depth_multiplier` outputs side by side.
         acc = sum(part.repeat(w.shape[3] // x.shape[3], 3) * w[0, i, j] for i, j, part in windows(node, x))
     else:
         groups = zip(np.split(x, node["groups"], 3), np.split(w, node["groups"]), strict=True)

@@ -124,6 +124,7 @@ class Kernels:
         encoding, codes = self._encoding(node), self._codes(node)
         scales = _scale_per_output(node, encoding, operator)
         bias = np.asarray(self._biases.get(f"{node.layer}/kernel", np.zeros(scales.shape, np.float32)))
+        # `encode_bias` reads the scales alone; the axis is what an `Encoding` with several scales must have.
         per_output = dataclasses.replace(
             encoding, scale=scales, zero_point=np.zeros(scales.shape, np.int32), spec=encoding.spec.replace(axis=-1)
         )
@@ -137,6 +138,7 @@ class Kernels:
             axes, order = _LAYOUTS[operator]
             codes = codes.transpose(order)
         add = self._program.array
+        # The names of weights are those of the layer, which its calls share; a bias depends on the scale of the input.
         arrays = {
             "weights": add(f"{node.layer}/kernel", codes, axes),
             "weight_scale": add(f"{node.layer}/kernel/scale", scales, "O"),
@@ -202,6 +204,7 @@ def _window(node: Node, x: Integers, kernel: tuple[int, ...]) -> dict[str, Any]:
     """Return the settings of a sliding window; its padding is (before, after) per axis, that of the input included."""
     if len(x.shape) != 3:
         raise refusal(node, f"it reads a tensor of shape {x.shape}", "Only images (height, width, channels) are known")
+    # A pooling layer without strides moves by its window.
     strides = _two(node, "strides") if node.settings.get("strides") is not None else (kernel[0], kernel[1])
     dilation = _two(node, "dilation_rate")
     own = [(0, 0), (0, 0)]
@@ -209,6 +212,7 @@ def _window(node: Node, x: Integers, kernel: tuple[int, ...]) -> dict[str, Any]:
     if node.settings.get("padding", "valid") == "same":
         for axis in range(2):
             size = x.shape[axis] + sum(given[axis])
+            # TensorFlow's SAME: ceil(size / stride) windows, and of an odd total the larger half at the end.
             reach = (-(-size // strides[axis]) - 1) * strides[axis] + (kernel[axis] - 1) * dilation[axis] + 1
             total = max(reach - size, 0)
             own[axis] = (total // 2, total - total // 2)
@@ -235,6 +239,7 @@ def _counts(x: Integers, window: Mapping[str, Any]) -> list[int]:
     along = []
     for axis, outputs in enumerate(_window_sizes(x, window)):
         starts = np.arange(outputs) * window["strides"][axis] - window["padding"][axis][0]
+        # Pooling layers have no dilation.
         ends = np.minimum(starts + window["kernel"][axis], x.shape[axis])
         along.append(ends - np.maximum(starts, 0))
     return sorted({int(n) for n in np.outer(*along).ravel()})

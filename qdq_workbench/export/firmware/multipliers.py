@@ -34,6 +34,7 @@ def quantize_multiplier(factor: np.ndarray | float) -> tuple[np.ndarray, np.ndar
     """
     mantissa, shift = np.frexp(np.asarray(factor, np.float64))
     fixed = np.floor(mantissa * 2.0**31 + 0.5).astype(np.int64)
+    # Rounding may carry a mantissa of almost 1 to 2^31, which no int32 holds.
     carried = fixed == 2**31
     fixed, shift = np.where(carried, fixed // 2, fixed), shift + carried
     if np.any(shift > _LARGEST_SHIFT):
@@ -57,6 +58,7 @@ def divided(multiplier: int, shift: int, count: int) -> tuple[int, int]:
         >>> divided(2**30, 1, 16)
         (1073741824, -3)
     """
+    # Shifted left before the division, so that the multiplier keeps its bits; limits as in TensorFlow Lite's mean.
     moved = min(count.bit_length() - 1, 32, 31 + shift)
     return (multiplier << moved) // count, shift - moved
 
@@ -66,6 +68,7 @@ def addition(scales: tuple[float, float], result: float) -> dict[str, list[int] 
 
     Both operands are rescaled to twice the larger scale, with `ADDITION_SHIFT` fractional bits.
     """
+    # Twice, so that the sum of both operands fits in the range of one.
     common = 2.0 * max(scales)
     factors = np.array([scales[0] / common, scales[1] / common, common / (2.0**ADDITION_SHIFT * result)])
     multiplier, shift = quantize_multiplier(factors)

@@ -84,6 +84,7 @@ class Program:
         _check_unread(pending)
         result = self.integers(name, pending.shape, encoding)
         parts = {**pending.fixed, **pending.finish(encoding), "clamp": clamp(encoding, pending.low, pending.high)}
+        # A layer with an activation of its own is listed twice: for the kernel and for the clamp.
         layers = list(dict.fromkeys(pending.layers))
         self.add(pending.node.name, pending.operator, pending.sources, result, **{**parts, "layers": layers})
         pending.written.append((pending.low, pending.high, result))

@@ -155,6 +155,7 @@ def save_firmware(
     for other, suffix in ((c_header, ".h"), (interpreter, ".py")):
         if other is not None:
             check_name(other, (suffix,))
+    # Before `planned_for`, which plans and rebuilds the whole model.
     _check_target(q_model.plan.target_object if target is None else get_target(target))
     q_model, notes = planned_for(q_model, target)
     program, outputs = _program(in_float32(q_model))
@@ -175,6 +176,7 @@ def save_firmware(
         weights=len({node["arrays"]["weights"] for node in program.nodes if "weights" in node["arrays"]}),
         multiply_accumulates=sum(_products(program, node) for node in program.nodes),
         largest_tensors=max((_bytes_at(program, node) for node in program.nodes), default=0),
+        # Kernels read multipliers and shifts; the float32 scales of weights are for readers of the file.
         bytes=sum(array.nbytes for array in program.arrays.values() if array.dtype != np.float32),
         c_header=None if c_header is None else pathlib.Path(c_header),
         interpreter=None if interpreter is None else pathlib.Path(interpreter),

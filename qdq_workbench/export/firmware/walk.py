@@ -114,6 +114,7 @@ class Walk:
         high = {"relu6": 6.0, "relu": math.inf}.get(name)
         high = float(node.settings["max_value"]) if high is None else high
         if isinstance(value, Integers):
+            # An activation behind integers, such as a ReLU behind a pool, is the clamp of a requantization.
             value = self._kernels.regridding(node, "Requantize", (value,))
         if not isinstance(value, Pending):
             raise refusal(node, f"{name} follows floats", _PAIR)
@@ -122,6 +123,7 @@ class Walk:
     def _read(self, node: Node, index: int) -> Value:
         """Return an input of a call, on the grid of its pair if the plan has one."""
         value = self._values[node.inputs[index]]
+        # Several readers of one tensor may have pairs on different grids, or none.
         placement = self._plan.input_placement(node.name, index)
         return value if placement is None else self._quantized(value, placement)
 
@@ -158,6 +160,7 @@ class Walk:
 
     def _on_grid(self, value: Value, name: str, encoding: Encoding, node: Node) -> Integers:
         if isinstance(value, Padded):
+            # 0 lies on every grid, so the padding may follow the quantization.
             return _padded(self._on_grid(value.value, name, encoding, node), value.pads, value.padded_by)
         if isinstance(value, Floats):
             result = self.program.integers(name, value.shape, encoding)
@@ -167,6 +170,7 @@ class Walk:
         if isinstance(value, Integers):
             if same_grid(value.encoding, encoding):
                 return value
+            # A requantization does not pad: the readers of its result do.
             bare = Integers(value.name, value.shape, value.encoding)
             moved = self._kernels.regridding(node, "Requantize", (bare,))
             return _padded(self.program.write(moved, name, encoding), value.pads, value.padded_by)
@@ -274,6 +278,7 @@ def _operator(node: Node) -> str:
     """Return the class of `_MAKERS` that a call is an instance of; empty for others."""
     if node.opaque:
         return ""
+    # A subclass of a layer that planning can see into computes as its base class does.
     names = (node.class_name,) if node.is_operation else node.classes
     return next((name for name in names if name in _MAKERS), "")
 

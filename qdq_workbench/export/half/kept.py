@@ -73,6 +73,7 @@ class Kept:
         """Return the nodes that stay in float32, each with its reason."""
         nodes = [node for node in self._graph.sorted_nodes() if self.computes(node)]
         found = {node: reason for node in nodes if (reason := self._why(node))}
+        # In this order: the last two spread what the rules before them have kept.
         self._keep_indices(found)
         self._keep_beside(nodes, found)
         self._keep_sharing(found)
@@ -83,6 +84,7 @@ class Kept:
         kind = self._request.kind
         if node.op in KEPT:
             return KEPT[node.op]
+        # tf2onnx writes Square as a product, which the table of operators does not list.
         if node.op == "Mul" and node.inputs[0] == node.inputs[1]:
             return _SQUARE
         if node.op in _FIXED:
@@ -112,6 +114,7 @@ class Kept:
             return _TARGET
         scale, codes = self._graph.constant(node.inputs[1]), self._graph.constant(node.inputs[0])
         zero = self._graph.constant(node.inputs[2]) if len(node.inputs) > 2 else None
+        # Without constants nothing bounds the error of a rounded scale.
         if scale is None or scale.dtype != np.float32 or (zero is None and codes is None):
             return _SCALE
         axis, block = int(node.get("axis", 1)), int(node.get("block_size", 0))

@@ -58,11 +58,13 @@ class Labels:
         return self.half[node] and tensor in typed
 
     def _settle(self) -> None:
+        # First whole groups, since flipping a single node of a group adds casts on both of its sides.
         for part in self._parts():
             half = self._casts(part)
             self.half.update(dict.fromkeys(part, False))
             if self._casts(part) >= half:
                 self.half.update(dict.fromkeys(part, True))
+        # Then single nodes: the boundary with the fewest casts may lie inside of a group.
         for _ in range(_ROUNDS):
             for node in (*self._nodes, *reversed(self._nodes)):
                 if node in self._movable:

@@ -85,6 +85,7 @@ def _check_inputs(q_model: QuantizedModel, kind: HalfType) -> None:
 def _out_of_range(q_model: QuantizedModel, kind: HalfType) -> dict[str, str]:
     """Return layer -> reason, for layers at a tensor whose range exceeds `USED_RANGE` of the type's."""
     limit = USED_RANGE * kind.largest
+    # bfloat16 has the exponents of float32, so no range exceeds it.
     reason = f"calibration saw values beyond {limit:,.0f}, half of what {kind.name} holds" if limit < 1e9 else ""
     ranges = {**q_model.recorded_ranges, **q_model.activation_ranges()}
     wide = {tensor for tensor, ends in ranges.items() if max(map(abs, ends)) > limit}
@@ -96,6 +97,7 @@ def _float32_by_policy(q_model: QuantizedModel) -> Mapping[str, str]:
     """Return the layers of a mixed precision model that compute in float32, or wider."""
     calls = [call for call in float_view(q_model).calls if isinstance(call.operation, keras.layers.Layer)]
     computed = {call.node.layer: call.operation.compute_dtype for call in calls if call.node.inputs}
+    # float32 is Keras's default: it is a wish only beside layers in half precision.
     if not set(computed.values()) & set(HALF_TYPES):
         return {}
     return {layer: _POLICY for layer, dtype in computed.items() if dtype not in HALF_TYPES}

@@ -61,6 +61,7 @@ def constant_fits(values: np.ndarray, kind: HalfType, *, elementwise: bool) -> b
         elementwise: Whether every element must keep its relative precision; else the tensor as a whole.
     """
     wide = np.asarray(values, np.float64)
+    # Infinities are the same in every type; their difference would be NaN.
     finite = np.isfinite(wide)
     wide = wide[finite]
     if not wide.size:

@@ -83,6 +83,7 @@ def convert_float(cut: CutModel, *, opset: int, dynamic_batch: bool) -> FloatGra
         model = _upgrade(model, opset)
     from onnx import shape_inference
 
+    # `data_prop` follows the values of sizes that are computed at run time.
     return FloatGraph(shape_inference.infer_shapes(model, data_prop=True), ends, scopes)
 
 
@@ -167,6 +168,7 @@ def _convert_and_optimize(frozen: Any, arguments: dict[str, Any]) -> onnx.ModelP
     except Exception as error:
         model = convert(strict=False)
         if _unknown_operations(model):
+            # The first error names the cause; what a lenient conversion leaves over need not.
             raise error from None
     unknown = _unknown_operations(model)
     if unknown:

@@ -30,6 +30,7 @@ def _in_two_steps(graph: Any, node: Any, name: str, steps: Any) -> None:
     first, inputs, second, second_inputs = steps(node.input[0], one.output[0])
     before = graph.make_node(first, inputs, shapes=shapes, dtypes=types).output[0]
     graph.remove_node(node.name)
+    # The last step takes name and outputs of the removed node, so that its readers need no change.
     graph.make_node(second, second_inputs(before), outputs=node.output, name=name, shapes=shapes, dtypes=types)
 
 

@@ -150,6 +150,7 @@ def _check_ranks(cut: CutModel, results: dict[str, Any], ends: EndNames) -> None
 def _weights_left(cut: CutModel) -> dict[str, Any]:
     """Return the weights and constants that the traced function reads: none of layers that were taken out."""
     cells = [cell for call in cut.recurrent for cells in call.recurrent.directions for cell in cells]
+    # Nothing in the traced function reads them; `insert_recurrent` adds them to the graph.
     gone = {id(variable) for cell in cells for variable in (cell.kernel, cell.recurrent_kernel)}
     fed = {**cut.weights, **cut.constants}
     return {key: variable for key, variable in fed.items() if id(variable) not in gone}
@@ -196,6 +197,7 @@ def _tensor_spec(tensor: Any, name: str, *, dynamic_batch: bool) -> Any:
     import tensorflow as tf
 
     shape = list(tensor.shape)
+    # The first axis alone: other open sizes, such as a number of steps, stay open.
     if shape and shape[0] is None and not dynamic_batch:
         shape[0] = 1
     return tf.TensorSpec(shape, tensor.dtype, name=name)

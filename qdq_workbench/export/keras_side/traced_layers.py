@@ -28,7 +28,9 @@ def traced_otherwise(operation: Any, args: tuple[Any, ...], kwargs: dict[str, An
     """
     from keras import layers
 
+    # Exact classes below: a subclass may compute something else in its `call`.
     kind = type(operation)
+    # `_all_steps_at_once` hands no mask to the layer inside.
     masked = kwargs.get("mask") is not None or bool(args and carries_mask(args[0]))
     if kind is layers.TimeDistributed and not masked:
         return lambda: _all_steps_at_once(operation.layer, args[0])
@@ -76,6 +78,7 @@ def _dilated(layer: Any, inputs: Any) -> Any:
     channels_first = layer.data_format == "channels_first"
     result = tf.transpose(inputs, first_to_last) if channels_first else inputs
     padding = layer.padding.upper()
+    # TensorFlow's operations know SAME and VALID only.
     if padding == "CAUSAL":
         missing = layer.dilation_rate[0] * (layer.kernel_size[0] - 1)
         result, padding = tf.pad(result, [[0, 0], [missing, 0], [0, 0]]), "VALID"
@@ -137,6 +140,7 @@ def _all_steps_at_once(layer: Any, inputs: Any) -> Any:
     flat = tf.reshape(inputs, _sizes(inputs, [-1], range(2, len(inputs.shape))))
     keywords = {"training": False} if takes_training(layer) else {}
     result = layer(flat, **keywords)
+    # At most one size of a Reshape may be computed from the others.
     first = [-1, steps] if steps is not None else [sizes[0], sizes[1]]
     return tf.reshape(result, _sizes(result, first, range(1, len(result.shape))))
 

@@ -70,6 +70,7 @@ def convert(model: Any, names: Names, batch: int | None, *, integers: bool) -> b
     )
     with scratch_folder() as folder, warnings.catch_warnings(), _without_progress_lines():
         warnings.simplefilter("ignore")  # saving warns about a module without variables, which is intended here
+        # TensorFlow's SiLU has a custom gradient, which saving would trace and fail on; the file holds no gradients.
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
         signatures = {SIGNATURE: module.run.get_concrete_function(**signature)}
         tf.saved_model.save(module, str(folder), signatures=signatures, options=options)

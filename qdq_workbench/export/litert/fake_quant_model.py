@@ -55,8 +55,10 @@ def fake_quant_model(q_model: QuantizedModel, activations: Mapping[str, Encoding
     for placement in q_model.plan.placements:
         if placement.weight is not None:
             layer = builder.clones[placement.layer]
+            # Values on the grid: `own_integers` finds each weight in the file by them, although it is rounded again.
             dict(layer_weights(layer))[placement.weight].assign(encodings[placement.tensor].dequantized())
     for layer in builder.clones.values():
+        # After `biases` was copied: `own_integers` writes the integers of the exact values.
         _make_biases_distinct(layer)
     return FakeQuantModel(model, builder.quantized, activations, encodings, biases)
 
@@ -80,6 +82,7 @@ class _FakeQuantize(keras.layers.Layer):
         super().__init__(**kwargs)
         self.supports_masking = True  # masks are passed on to later sequence layers
         spec, scale, zero = encoding.spec, float(encoding.scale), int(encoding.zero_point)
+        # Ends on the grid: TensorFlow moves a range until 0 has an integer, and here finds nothing to move.
         self._ends = ((spec.qmin - zero) * scale, (spec.qmax - zero) * scale)
         self._narrow = spec.narrow_range
         if spec.num_bits == INT16_BITS:  # the same range in 8 bits, from which `wide_activations` restores the scale

@@ -33,6 +33,7 @@ KERNELS = {
     "CONV_2D": Kernel(0, 1, 2, 0),
     "DEPTHWISE_CONV_2D": Kernel(0, 1, 2, 3),
     "FULLY_CONNECTED": Kernel(0, 1, 2, 0),
+    # Its first input is the shape of the result.
     "TRANSPOSE_CONV": Kernel(2, 1, 3, 0),
 }
 # Operator, type of its activation, type of its weight -> the version of the operator that computes with them.

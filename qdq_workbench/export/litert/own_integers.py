@@ -82,12 +82,15 @@ class _Writer:
         self._dynamic_range = dynamic_range
 
     def run(self) -> None:
+        # These two first: `_set_biases` reads the final scales of the activations.
         widen_activations(self.file, self._read)
         self._take_scales()
+        # All weights are looked up before the first is written: `_write` adds tensors and changes constants.
         found = [(graph, index, self._weight_in(graph.tensors[index])) for graph, index in self.file.constants()]
         for graph, index, match in found:
             if match is not None:
                 self._write(graph, index, *match)
+        # Last: `_set_biases` computes int32 codes.
         self._widen_biases()
 
     def _take_scales(self) -> None:
@@ -107,6 +110,7 @@ class _Writer:
         codes = self.file.values(tensor)
         if codes is None or tensor.type not in (FLOAT32, INT8) or codes.ndim < 2:
             return None
+        # By its values: the converter renames, transposes, reshapes and merges constants.
         values, tolerance = _dequantized(codes, tensor)
         best, found = np.inf, None
         for name, encoding in self._read.weights.items():
@@ -117,6 +121,7 @@ class _Writer:
                 if not _fits(arrange, ours, values, tolerance):
                     continue
                 apart = float(np.abs(arrange(ours) - values).sum())
+                # Weights of layers that resemble each other may all lie within the tolerance; the nearest one counts.
                 if apart < best:
                     best, found = apart, (name, arrange)
                 break
@@ -133,6 +138,7 @@ class _Writer:
         few = encoding.spec.num_bits <= _FEW_BITS
         if tensor.type == INT8:
             along = _along(scales, kernel_axis)
+            # An integer kernel needs scales along its own axis; with others the converter's integers stay.
             if kernel_axis is None or along is None:
                 return
             type_ = INT4 if few and self._all_support(readers, INT4) else INT8
@@ -143,6 +149,7 @@ class _Writer:
             self._store(name, tensor, codes, _along(scales, kernel_axis), kernel_axis, type_)
             self.hybrid.append(name)
         else:
+            # DEQUANTIZE takes scales along any axis.
             options = ((_along(scales, axis), axis) for axis in range(codes.ndim))
             along, axis = next(((found, axis) for found, axis in options if found is not None), (None, 0))
             if along is None:
@@ -182,6 +189,7 @@ class _Writer:
             position = kernel.bias
             if position >= len(inputs) or inputs[position] < 0:
                 continue
+            # The converter merges equal biases, and each kernel needs its own scale.
             tensor = self.file.own_input(Reader(reader.graph, reader.operator, position))
             codes, steps = self.file.values(tensor), scales_of(tensor)
             source = scales_of(reader.graph.tensors[inputs[kernel.data]])

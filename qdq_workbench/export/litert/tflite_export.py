@@ -163,6 +163,7 @@ def export_tflite(
 
 def for_litert(q_model: QuantizedModel) -> tuple[QuantizedModel, list[str]]:
     """Return a model planned for LiteRT and in float32, and notes if it was quantized for another target."""
+    # By name: an altered target of LiteRT stays as the user made it.
     q_model, notes = planned_for(q_model, None if q_model.target == _TARGET else _TARGET)
     return in_float32(q_model), notes
 

@@ -65,6 +65,7 @@ class TFLiteFile:
         self.graphs: Sequence[Any] = self._model.subgraphs
         for graph in self.graphs:
             for operator in graph.operators:
+                # Copies: the generated classes give read-only views of the file's bytes.
                 operator.inputs = np.array(operator.inputs if operator.inputs is not None else [], np.int32)
 
     def content(self) -> bytes:
@@ -72,12 +73,14 @@ class TFLiteFile:
         kept = {tensor.buffer for graph in self.graphs for tensor in graph.tensors}
         kept |= {entry.buffer for entry in self._model.metadata or ()}
         before = self._model.buffers
+        # Emptied and not removed: tensors refer to buffers by their index.
         self._model.buffers = [_copy(buffer, keep=index in kept) for index, buffer in enumerate(before)]
         return bytes(flatbuffer_utils.convert_object_to_bytearray(self._model))
 
     def name_of(self, operator: Any) -> str:
         """Return the name of an operator, such as `CONV_2D`."""
         code = self._model.operatorCodes[operator.opcodeIndex]
+        # The schema's rule: the old field ends at 127, and old files lack the new one.
         return _OPERATORS[max(code.builtinCode, code.deprecatedBuiltinCode)]
 
     def need_version(self, operator: Any, version: int) -> None:
@@ -98,6 +101,7 @@ class TFLiteFile:
         """Yield the subgraph and the index of every tensor that has data and that an operator reads."""
         for graph in self.graphs:
             read = {int(index) for operator in graph.operators for index in operator.inputs}
+            # -1 stands for an optional input that is left out.
             for index in sorted(read - {-1}):
                 if self.values(graph.tensors[index]) is not None:
                     yield graph, index
@@ -117,6 +121,7 @@ class TFLiteFile:
     def set_values(self, tensor: Any, codes: np.ndarray, type_: int) -> None:
         """Replace the data and the type of a constant; other tensors with the same data keep theirs."""
         data = pack_pairs(codes) if type_ == INT4 else np.ascontiguousarray(codes.astype(_DTYPES[type_]))
+        # A new buffer, since several tensors may refer to the old one.
         buffer = schema.BufferT()
         buffer.data = np.frombuffer(data.tobytes(), np.uint8)
         self._model.buffers.append(buffer)
@@ -163,6 +168,7 @@ class TFLiteFile:
         if len(self.readers(reader.graph, index)) == 1:
             return tensor
         copied = schema.TensorT()
+        # A shallow copy is enough: `set_values` and `set_scales` replace fields and change none in place.
         copied.__dict__.update(tensor.__dict__)
         reader.graph.tensors.append(copied)
         reader.operator.inputs[reader.position] = len(reader.graph.tensors) - 1
@@ -172,6 +178,7 @@ class TFLiteFile:
         source = graph.tensors[index]
         floats = schema.TensorT()
         floats.shape, floats.shapeSignature, floats.hasRank = source.shape, source.shapeSignature, source.hasRank
+        # By the schema, buffer 0 is always empty.
         floats.name, floats.type, floats.buffer = source.name + b"_float", FLOAT32, 0
         graph.tensors.append(floats)
         return len(graph.tensors) - 1

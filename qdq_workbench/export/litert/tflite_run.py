@@ -19,6 +19,7 @@ def make_interpreter(content: bytes) -> Any:
     Args:
         content: The file's bytes.
     """
+    # The default delegate, XNNPACK, replaces operators by kernels of its own.
     plain = tf.lite.experimental.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # TensorFlow announces that the interpreter will move to another package
@@ -41,9 +42,11 @@ def run_tflite(content: bytes, inputs: Mapping[str, np.ndarray]) -> dict[str, np
     runner = interpreter.get_signature_runner(SIGNATURE)
     details = runner.get_input_details()
     count = len(next(iter(inputs.values())))
+    # An open batch has size 1 here.
     step = max(1, int(next(iter(details.values()))["shape"][0]))
     parts = []
     for start in range(0, count, step):
+        # `np.resize` repeats samples where the last batch is not full; their results are cut off below.
         samples = {
             name: np.resize(array[start : start + step], (step, *array.shape[1:])) for name, array in inputs.items()
         }

@@ -60,6 +60,7 @@ def widen_activations(file: TFLiteFile, read: FakeQuantModel) -> None:
             file.set_scales(tensor, np.array(scale or _our_scale(scales[0], ours, tensor)), 0)
             tensor.type = INT16
         for operator in list(graph.operators):
+            # Only now: which operators read int16 is known once all tensors have their types.
             if file.name_of(operator) in (*_IN_FLOAT, *_COMPARING) and graph.tensors[operator.inputs[0]].type == INT16:
                 file.compute_in_float(graph, operator)
             if file.name_of(operator) in _POWER_OF_TWO and operator.builtinOptions is not None:

@@ -52,6 +52,7 @@ def _add_carried_value(graph: Graph, node: Node, body: onnx.GraphProto, tensor: 
     body.input.append(helper.make_tensor_value_info(inside, onnx.TensorProto.FLOAT, None))
     body.node.append(helper.make_node("Identity", [inside], [handed_on], name=handed_on))
     outputs = list(body.output)
+    # Carried values come before the scan outputs; the body's first output is the condition, which the loop lacks.
     outputs.insert(1 + carried, helper.make_tensor_value_info(handed_on, onnx.TensorProto.FLOAT, None))
     del body.output[:]
     body.output.extend(outputs)

@@ -56,6 +56,7 @@ def _corrected_pixels(scales: np.ndarray, shape: tuple[int | None, ...]) -> dict
         if size is None or scale == 1:
             continue  # an axis of open size is only ever resized by a whole number, which picks the same ones
         count = math.floor(size * float(scale))
+        # ONNX Runtime computes floor((i + 0.5) / scale), TensorFlow floor((i + 0.5) * (size / count)), both in float32.
         theirs = np.floor((np.arange(count, dtype=np.float32) + np.float32(0.5)) / scale)
         pixels = _nearest(size, count)
         if not np.array_equal(np.minimum(theirs, size - 1), pixels):
@@ -92,8 +93,10 @@ def _raised(scale: np.float32, size: int | None) -> np.float32:
     if size is None:
         return scale
     meant = round(float(scale) * size)
+    # A scale that does not aim at a whole size: its result is rounded down as meant.
     if abs(float(scale) * size - meant) > _CLOSE:
         return scale
+    # In float64: a product that is large enough here is so after rounding to float32, too.
     while math.floor(size * float(scale)) < meant:
         scale = np.nextafter(scale, np.float32(np.inf))
     return scale

@@ -83,6 +83,7 @@ def _flip_first_input(graph: Graph, node: Node, rank: int) -> list[tuple[int, ..
 
 
 def _flip_pair_half(graph: Graph, node: Node, rank: int) -> list[tuple[int, ...]] | None:
+    # The DequantizeLinear of a weight: its layout is that of the operator that reads it.
     if graph.constant(node.inputs[0]) is not None:
         return None
     if graph.rank(node.inputs[1]) == 1:
@@ -119,6 +120,7 @@ def _expanded(graph: Graph, tensor: str, shape: Shape, rank: int) -> str:
 
 
 def _flip_one_axis(graph: Graph, node: Node, rank: int) -> list[tuple[int, ...]] | None:
+    # ONNX's defaults from opset 13 on; Concat has none.
     default = -1 if node.op in ("Softmax", "LogSoftmax") else 0
     axis = to_channels_last(rank)[int(node.get("axis", default)) % rank]
     if node.op == "Concat":
@@ -154,6 +156,7 @@ def _flip_dropping_axes(graph: Graph, node: Node, rank: int) -> list[tuple[int, 
     graph.set_inputs(node, [transposed_input(graph, node.inputs[0], rank), *rest])
     if keeps:
         return [last]
+    # The layout change of the remaining axes, numbered without the dropped ones.
     left = [axis for axis in range(rank) if axis not in new_axes]
     return [tuple(left.index(axis) for axis in last if axis in left)]
 
@@ -173,6 +176,7 @@ def _flip_slice(graph: Graph, node: Node, rank: int) -> list[tuple[int, ...]] | 
     starts = graph.shape(node.inputs[1])
     if starts is None or starts[0] is None:
         return None
+    # Without axes a Slice starts at the first one; their order changes with the layout, so they must be given.
     axes: np.ndarray | None = np.arange(starts[0])
     if len(node.inputs) > 3 and node.inputs[3]:
         axes = graph.constant(node.inputs[3])

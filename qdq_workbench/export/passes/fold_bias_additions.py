@@ -28,6 +28,7 @@ def _per_channel(graph: Graph, value: np.ndarray, conv: Node) -> np.ndarray | No
     kernel = graph.shape(conv.inputs[1])
     if rank is None or kernel is None or value.ndim > rank or value.dtype != np.float32:
         return None
+    # A Conv's kernel is (out, in / group, ...), a ConvTranspose's (in, out / group, ...).
     channels = kernel[0] if conv.op == "Conv" else (kernel[1] or 0) * int(conv.get("group", 1))
     full = value.reshape([1] * (rank - value.ndim) + list(value.shape))
     if channels is None or any(size != 1 for axis, size in enumerate(full.shape) if axis != 1):

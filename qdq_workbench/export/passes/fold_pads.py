@@ -92,6 +92,7 @@ def _takes_pads(graph: Graph, node: Node, pad: Node) -> bool:
     pads = _spatial_zero_pads(graph, pad) or []
     existing = node.get("pads") or [0] * len(pads)
     kernel = node.get("kernel_shape")
+    # ONNX Runtime refuses a max pool that pads by as much as its window.
     return all(a + b < kernel[index % len(kernel)] for index, (a, b) in enumerate(zip(existing, pads, strict=True)))
 
 
@@ -100,6 +101,7 @@ def _is_never_negative(graph: Graph, tensor: str) -> bool:
     while pending:
         name = pending.pop()
         node, constant = graph.producer(name), graph.constant(name)
+        # An operand of a Concat may be constant.
         if constant is not None and not np.any(constant < 0):
             continue
         if node is None:

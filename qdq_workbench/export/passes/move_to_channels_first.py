@@ -101,6 +101,7 @@ class _LayoutPass:
         graph = self.graph
         if node.domain or node.op not in FLIPS or not node.inputs:
             return False
+        # The halves of a pair move together, because a Transpose between them keeps runtimes from fusing the pair.
         if node.op == "QuantizeLinear":
             return self._pair_worthwhile(node)
         if node.op == "DequantizeLinear":
@@ -108,6 +109,7 @@ class _LayoutPass:
         if any(self._from_first(tensor) for tensor in node.inputs if tensor):
             return True
         readers = graph.readers(node.output)
+        # With one computed input the Transposes behind the node become one in front of it; with two there would be two.
         lone = sum(graph.constant(tensor) is None for tensor in node.inputs if tensor) == 1
         ends_here = node.output not in graph.outputs and len(node.outputs) == 1
         return lone and ends_here and bool(readers) and all(self._leads_to_channels_first(reader) for reader in readers)
@@ -150,6 +152,7 @@ class _LayoutPass:
 
     def _flip_rank(self, node: Node) -> int | None:
         ranks = [self.graph.rank(tensor) for tensor in node.inputs if tensor]
+        # A broadcast operand may have fewer axes than the result, whose layout counts.
         if node.op in BROADCASTING or node.op == "Concat":
             return None if any(rank is None for rank in ranks) else max(rank for rank in ranks if rank is not None)
         return ranks[0]

@@ -60,6 +60,7 @@ FLOAT = Stage(
     "float",
     "cut at every pair, recurrent layers written",
     (
+        # First, since `restore_matmul_rank` reads the sizes of Reshapes.
         fix_reshape_sizes.PASS,
         drop_products_with_one.PASS,
         restore_convolution_settings.PASS,
@@ -79,6 +80,7 @@ JOINED = Stage(
     "joined by Q/DQ pairs, weights as integers",
     (
         drop_identities.PASS,
+        # Before the rest: constants per channel, means and paddings are found along the axes of channels-first tensors.
         move_to_channels_first.PASS,
         drop_identities.PASS,  # an Identity between two graph outputs may have been moved away from them
         simplify_reshapes.PASS,
@@ -87,7 +89,9 @@ JOINED = Stage(
         keep_biases_of_sequences_apart.PASS,
         restore_global_average_pools.PASS,
         fold_pads.PASS,
+        # Again: `restore_global_average_pools` leaves a Squeeze in front of a Reshape.
         simplify_reshapes.PASS,
+        # Last: the passes before it decide which movements stay in front of a loop.
         carry_into_loops.PASS,
     ),
 )

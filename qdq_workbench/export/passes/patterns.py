@@ -26,6 +26,7 @@ def constant_operand(graph: Graph, node: Node) -> int | None:
 def biased_products(graph: Graph) -> Iterator[tuple[Node, int, Node]]:
     """Yield every addition of a constant to a MatMul that nothing else reads: Add, its constant's index, MatMul."""
     for add in graph.sorted_nodes():
+        # Callers change the graph between two of them, so a node may be gone.
         operand = constant_operand(graph, add) if add.op == "Add" and add in graph else None
         product = None if operand is None else graph.producer(add.inputs[1 - operand])
         if operand is None or product is None or product.op != "MatMul" or not graph.has_one_reader(product.output):

@@ -70,6 +70,7 @@ def _float_bias(graph: Graph, node: Node) -> tuple[np.ndarray, _Operand, _Operan
 
 def _has_kernel(graph: Graph, node: Node, weight: _Operand) -> bool:
     """Return whether an integer kernel computes a convolution or product of dequantized operands."""
+    # Scales along another axis or in blocks give the bias no scale s_x * s_w per output.
     along_outputs = weight.axis in (None, _OUTPUT_AXIS[node.op]) and weight.scale.ndim < 2
     return along_outputs and _is_plain(node) and not _meets_fine_grid(graph, node)
 
@@ -112,6 +113,7 @@ def _quantize_bias(graph: Graph, node: Node, bias: np.ndarray, data: _Operand, w
     scale = bias_scale(data.scale, weight.scale)
     codes = bias_codes(bias, scale)
     if codes is None:
+        # Other readers of the weight would get other values.
         if not graph.has_one_reader(weight.node.output):
             return
         raised = _raise_weight_scale(graph, weight, bias, data.scale)
@@ -186,6 +188,7 @@ def _raise_weight_scale(graph: Graph, weight: _Operand, bias: np.ndarray, input_
     """Replace the weight's constants by those with scales under which the bias fits; return the scales."""
     codes = graph.constants[weight.node.inputs[0]]
     zero = graph.constants[weight.node.inputs[2]]
+    # The grid is not known here; the integer type is limit enough, because a larger scale gives smaller codes.
     spec = QuantizerSpec(num_bits=8 * codes.dtype.itemsize, signed=codes.dtype.kind == "i", axis=weight.axis)
     raised = raise_scale_for_bias(Encoding(weight.scale, zero, spec, codes), bias, input_scale)
     # Nothing else reads these constants: the weight has one DequantizeLinear, and that has one reader.

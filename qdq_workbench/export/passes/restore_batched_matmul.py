@@ -56,6 +56,7 @@ def _name_leading_axes(graph: Graph, node: Node) -> None:
 def _terms(node: Node) -> tuple[str, str, str] | None:
     equation = node.get("equation").decode()
     left, right, result = product_terms(equation)
+    # A letter that is repeated within one operand takes its diagonal.
     if "->" not in equation or "." in equation or any(len(set(term)) != len(term) for term in (left, right, result)):
         return None
     return left, right, result
@@ -102,6 +103,7 @@ def _rewrite_projection(graph: Graph, node: Node) -> None:
     left = "".join(letter for letter in have_left if letter not in have_right)
     right = "".join(letter for letter in have_right if letter not in have_left)
     contracted = "".join(letter for letter in have_right if letter in have_left)
+    # A letter of one operand alone that is not in the result is summed up, which no product does.
     if not (left and right and contracted) or set(result) != {*left, *right} or set(have_left) != {*left, *contracted}:
         return
     size = dict(zip(have_right, [int(known or 0) for known in sizes], strict=True))

@@ -17,6 +17,7 @@ def restore_clips(graph: Graph) -> None:
         inner, low, high = found
         source = _other(graph, inner)
         relu = graph.producer(source)
+        # A Clip from 0 on includes the ReLU in front of it.
         if relu is not None and relu.op == "Relu" and low == 0.0 and graph.has_one_reader(relu.output):
             source = relu.inputs[0]
         limits = [

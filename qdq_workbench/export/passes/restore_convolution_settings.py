@@ -50,6 +50,7 @@ def _write_padding(graph: Graph, node: Node) -> None:
     dilations = node.get("dilations") or [1] * (len(kernel) - 2)
     totals = [((size or 1) - 1) * dilation for size, dilation in zip(kernel[2:], dilations, strict=True)]
     del node.attributes["auto_pad"]
+    # SAME_UPPER: of an odd number the larger half is at the end.
     node.set("pads", [*(total // 2 for total in totals), *(total - total // 2 for total in totals)])
 
 

@@ -93,6 +93,7 @@ def _is_number(graph: Graph, tensor: str, number: float) -> bool:
     value = graph.constant(tensor)
     if value is None or value.size != 1 or value.dtype != np.float32:
         return False
+    # The roots arrive rounded to float32.
     return math.isclose(float(value.reshape(-1)[0]), number, rel_tol=1e-6)
 
 

@@ -55,6 +55,7 @@ def restore_layer_normalizations(graph: Graph) -> None:
 
 def find_layer_normalization(graph: Graph, last: Node) -> Normalization | None:
     """Return the layer normalization whose last node this is; None for other nodes."""
+    # x * s + (beta + -mean * s), as Keras computes it; beta may be missing.
     for scaled, shift in _producers_both_ways(graph, last, "Add"):
         beta: np.ndarray | None = None
         shifted: Node | None = shift
@@ -78,6 +79,7 @@ def find_layer_normalization(graph: Graph, last: Node) -> Normalization | None:
 
 def _written_as_one(graph: Graph, last: Node) -> Normalization | None:
     found = find_layer_normalization(graph, last) if graph.opset >= _LEAST_OPSET else None
+    # The operator needs the normalized axes last, so between convolutions it stands between two Transposes.
     if found is not None and graph.slow_transposes and len(graph.shape(found.source) or ()) >= _IMAGE_RANK:
         return None
     return found
@@ -105,6 +107,7 @@ def _with_statistics(graph: Graph, source: str, mean: str, scale: str) -> tuple[
     ):
         return None
     rank = graph.rank(source)
+    # ONNX's LayerNormalization normalizes all axes from `axis` on.
     if rank is None or axes != tuple(range(axes[0], rank)):
         return None
     return axes[0], float(epsilon.reshape(-1)[0]), gamma

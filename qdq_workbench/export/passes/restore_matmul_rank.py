@@ -31,8 +31,10 @@ def _restores_leading_axes(graph: Graph, reshape: Node, source: str) -> bool:
         return False
     wanted = graph.constant(reshape.inputs[1])
     if wanted is not None:
+        # A -1 in front gives back an open batch, and one of size 1.
         fixed = list(before[1:-1])
         return None not in fixed and [int(size) for size in wanted[1:-1]] == fixed and before[0] in (None, wanted[0], 1)
+    # The form of computed sizes: Concat(Gather(Shape(source), [0, 1, ...]), units).
     concat = _through_casts(graph, reshape.inputs[1])
     if concat is None or concat.op != "Concat":
         return False

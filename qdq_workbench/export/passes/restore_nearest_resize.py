@@ -28,6 +28,7 @@ def restore_nearest_resize(graph: Graph) -> None:
         scales = np.ones(rank, np.float32)
         before = graph.producer(source)
         inner = graph.producer(before.inputs[0]) if before is not None else None
+        # The other axis is a Resize by now: one Resize repeats along both.
         if permutation(before) == to_channels_last(rank) and inner is not None and _is_nearest(inner):
             scales = graph.constants[inner.inputs[2]].copy()
             source = graph.producer(inner.inputs[0]).inputs[0]  # type: ignore[union-attr]
@@ -49,6 +50,7 @@ def _repetition(graph: Graph, reshape: Node) -> tuple[str, int, int] | None:
     if axes is None or times is None or before is None or after is None or len(axes) != 1:
         return None
     rank, inserted = len(before), axes[0] % (len(before) + 1)
+    # Tile along an axis that was inserted behind another repeats every value of that one next to itself.
     axis = inserted - 1
     if rank < 3 or len(after) != rank or not 0 < axis < rank - 1:
         return None
@@ -69,6 +71,7 @@ def _repetition(graph: Graph, reshape: Node) -> tuple[str, int, int] | None:
 
 
 def _is_nearest(node: Node) -> bool:
+    # By its name: other Resizes may round coordinates in another way.
     return node.op == "Resize" and node.get("mode") == b"nearest" and node.name.endswith("/nearest")
 
 

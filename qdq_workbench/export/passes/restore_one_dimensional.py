@@ -21,6 +21,7 @@ _WINDOWED = frozenset({"AveragePool", "Conv", "ConvTranspose", "MaxPool"})
 def restore_one_dimensional(graph: Graph) -> None:
     """Turn two-dimensional convolutions and pools over an inserted axis into one-dimensional ones."""
     for node in graph.sorted_nodes():
+        # tf2onnx does not infer every shape.
         if node.op in _WINDOWED and not node.domain and graph.rank(node.inputs[0]) in (4, None):
             if (axis := _inserted_axis(graph, node)) is not None:
                 _drop_axis(graph, node, axis)
@@ -120,6 +121,7 @@ def _make_one_dimensional(graph: Graph, node: Node, spatial: int, source: str) -
     rest = list(node.inputs[1:])
     if rest:
         axes = graph.add_constant(f"{node.name}/kernel_axes", np.array([2 + spatial], np.int64))
+        # A node, because the kernel is still an input of the graph; `write_weight` applies it to the integers.
         rest[0] = graph.add("Squeeze", [rest[0], axes], f"{node.name}/kernel").output
     graph.set_inputs(node, [source, *rest])
     old = node.output

@@ -39,6 +39,7 @@ def _turned_reshape(graph: Graph, node: Node) -> tuple[Node, np.ndarray] | None:
     if perm is None or before is None or before.op != "Reshape" or not graph.has_one_reader(before.output):
         return None
     sizes = graph.constant(before.inputs[1])
+    # With one axis longer than 1, or open, behind the batch the values keep their order.
     if sizes is None or perm[0] != 0 or np.any(sizes[1:] == 0) or np.sum(sizes[1:] != 1) > 1:
         return None
     return before, sizes[list(perm)]
@@ -49,12 +50,14 @@ def _shorten_reshape(graph: Graph, node: Node) -> None:
     sizes, before = graph.constant(node.inputs[1]), graph.producer(node.inputs[0])
     if sizes is None or np.any(sizes == 0):
         return
+    # A Reshape to constant sizes gives the same values whatever axes of size 1 its input has.
     if before is not None and before.op in ("Squeeze", "Unsqueeze"):
         graph.set_inputs(node, [before.inputs[0], node.inputs[1]])
     shape = graph.shape(node.inputs[0])
     if shape is None or len(shape) != len(sizes) or node.output in graph.outputs:
         return
     wanted = [None if size == -1 else int(size) for size in sizes]
+    # With one open size a -1 can only stand for that one.
     if shape.count(None) <= 1 and all(want in (None, size) for want, size in zip(wanted, shape, strict=True)):
         graph.replace_reads(node.output, node.inputs[0])
         graph.remove(node)

@@ -61,7 +61,9 @@ class _Writer:
             if not all(node.op == DEQUANTIZE and self._rules.fits(node) for node in readers):
                 continue  # `write_tensors` casts its source
             wanted = {node: self._half_readers(node) for node in readers}
+            # A DequantizeLinear changes its type if all of its readers take half precision; else these get their own.
             half = {node: bool(found) and len(found) == self._count(node) for node, found in wanted.items()}
+            # Between float32 tensors the scale is not rounded.
             if not source and not any(wanted.values()):
                 continue
             self._set_scale(quantize, half=source)
@@ -164,12 +166,14 @@ class _Writer:
     def _cast(self, tensor: str) -> None:
         """Cast a tensor for its readers of the other type, and for a graph output of the other type."""
         graph, producer = self._graph, self._graph.producer(tensor)
+        # `given` leaves a DequantizeLinear open; `write_pairs` has decided, and only those in float32 come here.
         half = False if producer is not None and producer.op == DEQUANTIZE else self._labels.given(tensor)
         if half is None:
             return
         readers = graph.readers(tensor)
         given, other = (self._kind.name, "float32") if half else ("float32", self._kind.name)
         if half is not self._ends and producer is not None and tensor in graph.outputs:
+            # The output of the graph keeps its name, so the tensor in the other type gets a new one.
             inner = graph.fresh(f"{tensor.removesuffix(':0')}/{given}")
             graph.set_output(producer, inner, producer.outputs.index(tensor))
             graph.replace_reads(tensor, inner, readers)
