@@ -36,7 +36,8 @@ def check_output(path: str | None, suffixes: tuple[str, ...], *, other_than: str
     target = check_name(path, suffixes)
     if not os.access(target.parent, os.W_OK):
         raise OutputPathError(f"The folder cannot be written; choose another one. Received: path={path!r}")
-    if other_than is not None and target.exists() and target.samefile(pathlib.Path(other_than)):
+    # A model that does not exist is reported when it is loaded, with the names of similar files.
+    if other_than is not None and all(map(os.path.exists, (target, other_than))) and target.samefile(other_than):
         raise OutputPathError(
             f"The file would overwrite the model that it is made from; give another name. Received: path={path!r}"
         )
