@@ -28,7 +28,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--labels", metavar="FILE", help="labels, .npy, for inputs without")
     held_out = parser.add_mutually_exclusive_group()
     held_out.add_argument(
-        "--validation-data", metavar="FILE", help=".npz with x and y; default: x_test and y_test of --data, if there"
+        "--validation-data",
+        metavar="FILE",
+        help=".npz with x and y; default: x_test and y_test of --data, beside x_train or x",
     )
     held_out.add_argument(
         "--validation-split",
