@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -185,7 +185,12 @@ def run_session(session: onnxruntime.InferenceSession, inputs: Mapping[str, np.n
     ]
     safe_point()
     columns = zip(*parts, strict=True)
-    return {name: np.concatenate(arrays)[:count] for name, arrays in zip(names, columns, strict=True)}
+    return {name: _joined(arrays, count) for name, arrays in zip(names, columns, strict=True)}
+
+
+def _joined(parts: Sequence[np.ndarray], count: int) -> np.ndarray:
+    """Return the values of all batches; a number, such as the size of one, is that of the first."""
+    return np.concatenate(parts)[:count] if np.ndim(parts[0]) else np.asarray(parts[0])
 
 
 def first_batch(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
