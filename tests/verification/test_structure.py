@@ -290,7 +290,7 @@ def test_one_of_two_equal_constants_that_is_missing_is_noticed():
 
 
 def test_pairs_without_zero_points():
-    """The integers are of the type that `output_dtype` says, else uint8; a DequantizeLinear has that of its integers."""
+    """Integers are of the type that `output_dtype` names, else uint8; a DequantizeLinear has that of its integers."""
     f = FileMaker()
     scale, codes = f.constant("scale", np.float32(0.1)), f.constant("codes", np.ones((2, 2, 1, 1), np.int8))
     tensor = "x"
