@@ -83,7 +83,8 @@ class _Finder(importlib.abc.MetaPathFinder):
 
     def loaded(self) -> None:
         """Register the classes and remove this finder, if Keras is imported and no module is partially imported."""
-        if self._half_imported or "keras" not in sys.modules:
+        # None is the entry of a module whose import is blocked.
+        if self._half_imported or sys.modules.get("keras") is None:
             return
         _register()
         with contextlib.suppress(ValueError):

@@ -1,6 +1,7 @@
 """Models that cannot be quantized: each a named error with the fix in it."""
 
 import inspect
+import subprocess
 import sys
 
 import fresh_process
@@ -126,6 +127,12 @@ def test_saved_models_load_after_importing_the_package_alone(tmp_path, fresh):
     for process in done:
         assert process.returncode == 0, process.stderr[-2000:]
         assert process.stdout.split()[-1] == "QuantizedModel"
+
+
+def test_the_package_is_imported_where_keras_is_blocked():
+    code = "import sys; sys.modules['keras'] = None; import qdq_workbench.errors"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def deep_model(operations: int) -> keras.Model:

@@ -6,7 +6,7 @@ import argparse
 import pathlib
 from typing import TYPE_CHECKING, Any
 
-from qdq_workbench.cli.inputs import load_arrays, load_model
+from qdq_workbench.cli.inputs import load_arrays, load_model, require_file
 from qdq_workbench.cli.outcome import Outcome, working
 from qdq_workbench.cli.remarks import scale_remarks
 
@@ -23,6 +23,7 @@ def add_checking_arguments(parser: argparse.ArgumentParser) -> None:
 
 def model_and_data(options: argparse.Namespace) -> tuple[Any, Any, tuple[str, ...]]:
     """Return the model and the data, each None if not given, and remarks if their scales do not match."""
+    require_file(options.file)
     model = load_model(options.model) if options.model else None
     data = load_arrays(options.data) if options.data else None
     remarks = () if model is None or data is None else tuple(scale_remarks(model, data, options.data))

@@ -37,6 +37,8 @@ def _run(options: argparse.Namespace) -> Outcome:
 
     if options.output and not options.apply:
         raise SpecError("-o writes the fixed model, so say what to fix: --apply all, or --apply 1 for the first cause.")
+    if options.apply and "all" in options.apply and len(options.apply) > 1:
+        raise SpecError(f"all stands for every cause; give it alone. Received: --apply {', '.join(options.apply)}")
     check_output(options.output, MODEL, other_than=options.model)
     check_output(options.report, JSON)
     inputs, labels = load_samples(options.data, options.labels)

@@ -28,7 +28,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--labels", metavar="FILE", help="labels, .npy, for inputs without")
     held_out = parser.add_mutually_exclusive_group()
     held_out.add_argument(
-        "--validation-data", metavar="FILE", help=".npz with x and y; default: x_test and y_test of --data, if there"
+        "--validation-data",
+        metavar="FILE",
+        help=".npz with x and y; default: x_test and y_test of --data, beside x_train or x",
     )
     held_out.add_argument(
         "--validation-split",
@@ -63,7 +65,7 @@ def _run(options: argparse.Namespace) -> Outcome:
     q_model = check_quantized(load_model(options.model))
     # Before the training, because Keras cannot load some quantized models from HDF5 files.
     check_hdf5(q_model, options.output)
-    x, y = load_samples(options.data, options.labels, part="train")
+    x, y, test_part = _parts(options)
     if y is None:
         raise DataError(
             "Training needs labels: save a .npz file with x and y, or give --labels. "
@@ -71,7 +73,7 @@ def _run(options: argparse.Namespace) -> Outcome:
         )
     check_samples(q_model, x, y, options.labels or options.data)
     remarks = scale_remarks(q_model, x, options.data)
-    x, y, validation = _held_out(x, y, options)
+    x, y, validation = _held_out(x, y, test_part, options)
     if validation is not None:
         check_samples(q_model, *validation, options.validation_data or options.data)
     keras.utils.set_random_seed(options.seed)
@@ -181,12 +183,23 @@ def _train(
     return history
 
 
-def _held_out(x: Any, y: Any, options: argparse.Namespace) -> tuple[Any, Any, tuple[Any, Any] | None]:
+def _parts(options: argparse.Namespace) -> tuple[Any, Any, tuple[Any, Any] | None]:
+    """Return inputs and labels to train on, and the test part beside them in the file; None for what is not there."""
+    arrays = read_arrays(options.data)
+    # A file of a test part alone is trained on, so nothing of it is left to validate on.
+    has_both = isinstance(arrays, dict) and {"x_test", "y_test"} <= arrays.keys() and {"x", "x_train"} & arrays.keys()
+    test_part = (arrays["x_test"], arrays["y_test"]) if has_both else None
+    return *load_samples(options.data, options.labels, part="train", arrays=arrays), test_part
+
+
+def _held_out(
+    x: Any, y: Any, test_part: tuple[Any, Any] | None, options: argparse.Namespace
+) -> tuple[Any, Any, tuple[Any, Any] | None]:
     """Return the inputs and the labels to train on, and the validation data or None."""
     import numpy as np
 
     if options.validation_split is None:
-        return x, y, _validation(options)
+        return x, y, _validation(options) if options.validation_data else test_part
     order = np.random.default_rng(options.seed).permutation(len(y))
     count = round(options.validation_split * len(y))
     if not 0 < count < len(y):
@@ -201,18 +214,12 @@ def _held_out(x: Any, y: Any, options: argparse.Namespace) -> tuple[Any, Any, tu
     return *part(order[count:]), part(order[:count])
 
 
-def _validation(options: argparse.Namespace) -> tuple[Any, Any] | None:
-    """Return validation data from --validation-data, or the test part of the training file; None without both."""
-    if options.validation_data:
-        x, y = load_samples(options.validation_data, part="test")
-        if y is None:
-            raise DataError(
-                f"Validation data need labels: a .npz file with x and y. Received: {options.validation_data!r}"
-            )
-        return x, y
-    arrays = read_arrays(options.data)
-    has_test_part = isinstance(arrays, dict) and {"x_test", "y_test"} <= set(arrays)
-    return (arrays["x_test"], arrays["y_test"]) if has_test_part else None
+def _validation(options: argparse.Namespace) -> tuple[Any, Any]:
+    """Return the samples of --validation-data."""
+    x, y = load_samples(options.validation_data, part="test")
+    if y is None:
+        raise DataError(f"Validation data need labels: a .npz file with x and y. Received: {options.validation_data!r}")
+    return x, y
 
 
 def _optimizer(options: argparse.Namespace) -> Any:

@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 from typing import Any
 
-from qdq_workbench.cli.inputs import load_model
+from qdq_workbench.cli.inputs import load_model, require_file
 from qdq_workbench.cli.outcome import Command, Outcome, working
 from qdq_workbench.cli.outputs import SPEC, check_output
 from qdq_workbench.errors import SpecError
@@ -32,6 +32,7 @@ def _run(options: argparse.Namespace) -> Outcome:
             "A spec is for a Keras model: give the float model of the same network with --model. "
             f"Received: --output {options.output}"
         )
+    require_file(options.file)
     model = load_model(options.model) if options.model else None
     with working(f"Reading {options.file}"):
         imported = qdq.import_qdq(options.file, model)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import pathlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from qdq_workbench._documents import parse_json, read_document
 from qdq_workbench._files import as_path
@@ -21,6 +21,9 @@ from qdq_workbench.errors import (
 )
 from qdq_workbench.placement.targets import target_names
 from qdq_workbench.placement.targets.target import suggested_target
+
+if TYPE_CHECKING:
+    from qdq_workbench.spec.quantization_spec import QuantizationSpec
 
 TARGETS = tuple(target_names())
 DEFAULT_TARGET = "tensorrt"
@@ -87,15 +90,7 @@ def planning_arguments(options: argparse.Namespace, model: Any) -> dict[str, Any
     target = target_of(options)
     spec = qdq.QuantizationSpec.load(options.spec) if options.spec else None
     if options.weights_alone is not None:
-        blocks = qdq.targets.get_target(options.target).block_sizes
-        usual = 32 if blocks else None
-        # 0 on the command line is the library's None: one scale per channel.
-        block_size = usual if options.block_size is None else options.block_size or None
-        alone = qdq.correction.weights_alone(model, options.weights_alone, block_size)
-        # Of several entries by name the last one wins, so those of --spec come last.
-        for entry in () if spec is None else spec.layers:
-            alone.layers.append(entry)
-        spec = alone
+        spec = _with_weights_alone(spec, model, options)
     elif options.block_size is not None:
         raise SpecError(
             "--block-size is for --weights-alone; the blocks of single layers stand in the file of --spec, as "
@@ -107,6 +102,31 @@ def planning_arguments(options: argparse.Namespace, model: Any) -> dict[str, Any
         "custom_qdq_cases": load_cases(options.case) or None,
         "target": target,
     }
+
+
+def _with_weights_alone(spec: QuantizationSpec | None, model: Any, options: argparse.Namespace) -> QuantizationSpec:
+    """Return the spec of --weights-alone, overruled by the one of --spec."""
+    import qdq_workbench as qdq
+    from qdq_workbench.graph_builder import build_graph
+    from qdq_workbench.placement.selectors import select
+
+    blocks = qdq.targets.get_target(options.target).block_sizes
+    usual = 32 if blocks else None
+    # 0 on the command line is the library's None: one scale per channel.
+    block_size = usual if options.block_size is None else options.block_size or None
+    graph = build_graph(model)
+    alone: QuantizationSpec = qdq.correction.weights_alone(graph, options.weights_alone, block_size)
+    given = [] if spec is None else spec.layers
+    # Entries by name, as all of --weights-alone are, overrule entries by class, wherever they stand.
+    by_class = {
+        node.layer
+        for position, entry in enumerate(given)
+        if entry.is_keras_class
+        for node in select(graph, entry, f"spec[{position}]")
+    }
+    # Of several entries by name the last one wins, so those of --spec come last.
+    alone.layers = [*(entry for entry in alone.layers if entry.name not in by_class), *given]
+    return alone
 
 
 def add_sample_arguments(parser: argparse.ArgumentParser) -> None:
@@ -146,7 +166,7 @@ def load_model(path: str) -> Any:
         UnsupportedModelError: If Keras 3 can load no model from it; the message names the options that may help.
     """
     # A folder may be a SavedModel; the error of `qdq.load_model` says how to convert it.
-    if not as_path(path, FileAccessError).is_dir():
+    if not (path and as_path(path, FileAccessError).is_dir()):
         require_file(path)
     import qdq_workbench as qdq
 
@@ -204,7 +224,7 @@ def load_arrays(path: str, part: str = "test") -> Any:
     return _only_array({name: array for name, array in arrays.items() if name not in _LABELS} or arrays, arrays)
 
 
-def load_samples(path: str, labels_path: str | None = None, part: str = "test") -> tuple[Any, Any]:
+def load_samples(path: str, labels_path: str | None = None, part: str = "test", arrays: Any = None) -> tuple[Any, Any]:
     """Return model inputs and their labels, or None without labels.
 
     Args:
@@ -212,12 +232,13 @@ def load_samples(path: str, labels_path: str | None = None, part: str = "test") 
             other part alone, or with one array per model input under the input's name, and `y`.
         labels_path: A .npy file of labels, or a .npz file with `y` or with one array, for inputs without labels.
         part: "train" or "test".
+        arrays: What `read_arrays` returned for the file of inputs; None to read it here.
 
     Raises:
         FileAccessError: If there is no such file.
         DataError: If it is not a NumPy file, there are two sets of labels, or several arrays that may be them.
     """
-    arrays = read_arrays(path)
+    arrays = read_arrays(path) if arrays is None else arrays
     labels = None
     if isinstance(arrays, dict):
         suffix = next((end for end in (f"_{part}", "", "_train", "_test") if f"x{end}" in arrays), "")
@@ -263,7 +284,8 @@ def read_arrays(path: str) -> Any:
             arrays: Any = np.load(file, allow_pickle=False) if start.startswith((b"\x93NUMPY", b"PK")) else None
             if arrays is not None and not isinstance(arrays, np.ndarray):
                 # Archives are read lazily, so while the file is open. Members that are no .npy files come as bytes.
-                arrays = {name: arrays[name] for name in arrays.files if isinstance(arrays[name], np.ndarray)}
+                # Every look-up reads and decompresses the array again.
+                arrays = {name: array for name, array in arrays.items() if isinstance(array, np.ndarray)}
     except Exception as error:  # damaged files raise whatever NumPy, zipfile and zlib come upon
         raise DataError(
             f"NumPy cannot read the file as plain arrays: {first_line(error)}. Save it with numpy.save or numpy.savez. "
@@ -347,6 +369,8 @@ def _number(text: str) -> float:
 def require_file(path: str) -> None:
     """Raise FileAccessError, with similar names in the folder, unless the path is a file."""
     file = as_path(path, FileAccessError)
+    if not path:  # pathlib takes it for the current folder
+        raise FileAccessError("The path is empty; give a file. Received: path=''")
     if file.is_dir():
         raise FileAccessError(f"The path is a folder; give a file. Received: path={path!r}")
     if not file.is_file():

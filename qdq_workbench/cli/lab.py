@@ -37,7 +37,6 @@ def _run(options: argparse.Namespace) -> Outcome:
         )
     if options.notebook:
         require_file(options.notebook)
-    if options.notebook:
         notebook = pathlib.Path(options.notebook)
     else:
         notebook = quickstart()
@@ -98,4 +97,6 @@ def _run_until_closed(command: list[str]) -> int:
             signal.signal(signal.SIGINT, before)
 
 
-LAB = Command("lab", "Open JupyterLab on the quickstart notebook.", _configure, _run, reads_models=False)
+LAB = Command(
+    "lab", "Open JupyterLab on the quickstart notebook.", _configure, _run, reads_models=False, needs_keras=False
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from qdq_workbench.cli.inputs import require_file
 from qdq_workbench.cli.outcome import Command, Outcome
 
 
@@ -14,6 +15,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> Outcome:
     import qdq_workbench as qdq
 
+    require_file(options.file)
     report = qdq.lint_onnx(options.file)
     return Outcome(report.summary(), report.to_dict(), passed=report.passed)
 

@@ -163,7 +163,7 @@ def _kind(labels: Any, shape: tuple[int | None, ...], last: str, path: str) -> s
     import numpy as np
 
     is_binary = bool(np.isin(labels, (0, 1)).all())
-    if shape[-1] == 1 and labels.shape[1:] in (shape[1:], shape[1:-1]):
+    if shape[-1] == 1 and (_fits(labels, shape) or _fits(labels, shape[:-1])):
         if _is_integer(labels):
             _check_classes(labels, 2, path)
             return "yes or no"

@@ -78,7 +78,11 @@ class _WrongUsage(SystemExit):
 
 
 class _Parser(argparse.ArgumentParser):
-    """The standard parser, but with shortened error messages."""
+    """The standard parser, but with shortened error messages, and with options by their whole names only."""
+
+    def __init__(self, **settings: Any) -> None:
+        # An abbreviation may mean something else as soon as a command gets another option.
+        super().__init__(allow_abbrev=False, **settings)
 
     def error(self, message: str) -> NoReturn:
         text = shortened(message)
@@ -142,11 +146,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _standard_streams() -> Iterator[None]:
-    """Let os.devnull stand for an output stream that the caller has closed, for which Python has None."""
+    """Let os.devnull stand for a stream that the caller has closed, for which Python has None."""
     with contextlib.ExitStack() as stack:
+        # A file gets the lowest free number. In this order each gets that of its stream; `startup` needs number 2.
+        if sys.stdin is None:
+            stack.enter_context(pathlib.Path(os.devnull).open("rb"))
         for name, redirect in (("stdout", contextlib.redirect_stdout), ("stderr", contextlib.redirect_stderr)):
             if getattr(sys, name) is None:
-                # With stdin open, the file gets the closed stream's number, the lowest free one; `startup` needs 2.
                 nobody = stack.enter_context(pathlib.Path(os.devnull).open("w", encoding="utf-8"))
                 stack.enter_context(redirect(nobody))
         yield

@@ -36,10 +36,18 @@ def check_output(path: str | None, suffixes: tuple[str, ...], *, other_than: str
     target = check_name(path, suffixes)
     if not os.access(target.parent, os.W_OK):
         raise OutputPathError(f"The folder cannot be written; choose another one. Received: path={path!r}")
-    if other_than is not None and target.exists() and target.samefile(pathlib.Path(other_than)):
+    if other_than is not None and _is_same(target, other_than):
         raise OutputPathError(
             f"The file would overwrite the model that it is made from; give another name. Received: path={path!r}"
         )
+
+
+def _is_same(target: pathlib.Path, other: str) -> bool:
+    try:
+        return target.samefile(other)
+    except (OSError, ValueError):
+        # A path without a file: a wrong one of a model is reported when it is loaded, with the names of similar files.
+        return False
 
 
 def check_apart(*paths: str | None) -> None:

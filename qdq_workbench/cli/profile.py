@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from qdq_workbench.cli.inputs import load_arrays, positive
+from qdq_workbench.cli.inputs import load_arrays, positive, require_file
 from qdq_workbench.cli.outcome import Command, Outcome, working
 from qdq_workbench.cli.outputs import JSON, PAGE, check_output, write_figure
 
@@ -32,6 +32,9 @@ def _run(options: argparse.Namespace) -> Outcome:
 
     for path, suffixes in ((options.output, JSON), (options.figure, PAGE)):
         check_output(path, suffixes)
+    require_file(options.file)
+    if options.baseline is not None:
+        require_file(options.baseline)
     data = load_arrays(options.data) if options.data else None
     with working(f"Measuring {options.file}"):
         report = qdq.profile_onnx(

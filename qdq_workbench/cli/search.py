@@ -114,6 +114,7 @@ def _run(options: argparse.Namespace) -> Outcome:
             f"Received: data without labels in {options.data!r}"
         )
     remarks = scale_remarks(model, inputs, options.data)
+    plan, spec = _plan_and_spec(model, options)
     result = qdq.search(
         model,
         inputs if labels is None else (inputs, labels),
@@ -124,8 +125,8 @@ def _run(options: argparse.Namespace) -> Outcome:
         objective=options.objective,
         threads=options.threads,
         confirmation_data=_pairs(options.confirmation_data) if options.confirmation_data else None,
-        plan=_plan(model, options),
-        spec=qdq.QuantizationSpec.load(options.spec) if options.spec else None,
+        plan=plan,
+        spec=spec,
         metric=options.metric,
         # Not as the option's default, to which the action append would add the user's widths.
         bits=options.bits or (8,),
@@ -169,15 +170,16 @@ def _pairs(path: str) -> Any:
     return inputs if labels is None else (inputs, labels)
 
 
-def _plan(model: Any, options: argparse.Namespace) -> Any:
-    """Return the plan of a float model; None for a quantized one, which has its own."""
+def _plan_and_spec(model: Any, options: argparse.Namespace) -> tuple[Any, Any]:
+    """Return the plan of a float model, None for a quantized one, which has its own; and the spec or None."""
     import qdq_workbench as qdq
 
     if not isinstance(model, qdq.QuantizedModel):
         timed = options.objective == "ms" or options.max_ms is not None
         # Times are measured in ONNX Runtime, which fuses a placement for TensorRT only in part.
         options.target = options.target or ("onnxruntime" if timed else "tensorrt")
-        return qdq.plan_placement(model, **planning_arguments(options, model))
+        arguments = planning_arguments(options, model)
+        return qdq.plan_placement(model, **arguments), arguments["quantization_spec"]
     # Compared with None and [], because --block-size 0 is an option given.
     given = [f"--{name.replace('_', '-')}" for name in _OF_A_PLAN if getattr(options, name) not in (None, [])]
     if given:
@@ -186,7 +188,7 @@ def _plan(model: Any, options: argparse.Namespace) -> Any:
             "float model. "
             f"Received: model={options.model!r}"
         )
-    return None
+    return None, qdq.QuantizationSpec.load(options.spec) if options.spec else None
 
 
 SEARCH = Command("search", "Find the best placement under budgets of accuracy, size and time.", _configure, _run)

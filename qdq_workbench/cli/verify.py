@@ -36,6 +36,9 @@ def _run(options: argparse.Namespace) -> Outcome:
             "qdq-workbench verify FILE.tflite --model Q_MODEL. "
             f"Received: {options.file!r}, --model {options.model}, --certificate {options.certificate}"
         )
+    # Before the certification, which takes a while: the file may be damaged.
+    exists = options.certificate and pathlib.Path(options.certificate).exists()
+    known = qdq.Certificate.load(options.certificate) if exists else None
     model, data, remarks = model_and_data(options)
     if litert:
         with working(f"Verifying {options.file}"):
@@ -46,16 +49,14 @@ def _run(options: argparse.Namespace) -> Outcome:
             report = qdq.verify_onnx(options.file, model, data=data)
         return Outcome(report.summary(), report.to_dict(), passed=report.passed, remarks=remarks)
     certificate = certify(options, model, data)
-    if not pathlib.Path(options.certificate).exists():
+    if known is None:
         return outcome_of(certificate, options.certificate, remarks)
-    return dataclasses.replace(_compared(certificate, options), remarks=remarks)
+    return dataclasses.replace(_compared(known, certificate, options), remarks=remarks)
 
 
-def _compared(certificate: Certificate, options: argparse.Namespace) -> Outcome:
+def _compared(known: Certificate, certificate: Certificate, options: argparse.Namespace) -> Outcome:
     """Compare the new certificate with the existing one."""
-    import qdq_workbench as qdq
-
-    differences = qdq.Certificate.load(options.certificate).differences(certificate)
+    differences = known.differences(certificate)
     verdict = ["differs from the certificate:", *differences] if differences else ["equals the certificate"]
     text = "\n".join([f"{options.file} {verdict[0]}", *verdict[1:], *checks_as_text(certificate)])
     result = {**certificate.to_dict(), "differences": differences}

@@ -168,8 +168,9 @@ def _values(first: onnx.ModelProto, second: onnx.ModelProto, pairs: Mapping[str,
     theirs = run_session(make_session(with_outputs(second, list(pairs.values())), optimized=False), renamed)
     found = {}
     for one, other in pairs.items():
-        # Inputs are not returned by a session, and tensors of other layouts cannot be compared by element.
-        if one in ours and other in theirs and ours[one].shape == theirs[other].shape:
+        # Inputs are not returned by a session, and tensors of other layouts cannot be compared by element. A number,
+        # such as the size of a batch, belongs to no sample.
+        if one in ours and other in theirs and ours[one].shape == theirs[other].shape != ():
             found[one] = _sqnr(ours[one], theirs[other])
     return found
 
@@ -202,8 +203,9 @@ def _for_other(ends: Ends, inputs: Mapping[str, np.ndarray]) -> dict[str, np.nda
     """Return the samples of the first file as inputs of the second one, in its types."""
     found = {}
     for (name, (shape, dtype)), array in zip(ends.items(), inputs.values(), strict=True):
+        # Not the first size: files with a fixed batch are run that many samples at a time.
         fits = len(shape) == array.ndim and all(
-            size in (None, given) for size, given in zip(shape, array.shape, strict=True)
+            size in (None, given) for size, given in zip(shape[1:], array.shape[1:], strict=True)
         )
         if not fits:
             raise SpecError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -185,11 +185,33 @@ def run_session(session: onnxruntime.InferenceSession, inputs: Mapping[str, np.n
     ]
     safe_point()
     columns = zip(*parts, strict=True)
-    return {name: np.concatenate(arrays)[:count] for name, arrays in zip(names, columns, strict=True)}
+    return {name: _joined(arrays, count) for name, arrays in zip(names, columns, strict=True)}
+
+
+def _joined(parts: Sequence[np.ndarray], count: int) -> np.ndarray:
+    """Return the values of all batches; a number, such as the size of one, is that of the first."""
+    return np.concatenate(parts)[:count] if np.ndim(parts[0]) else np.asarray(parts[0])
+
+
+def first_batch(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the first batch of samples, filled up by repetition, if the file has a fixed batch; else all samples.
+
+    Args:
+        model: The file.
+        inputs: Samples per input name.
+    """
+    sizes = {name: shape[0] for name, (shape, _) in fed_inputs(model).items() if shape}
+    common = next((size for size in sizes.values() if size is not None), None)
+    if common is None:
+        return dict(inputs)
+    return {
+        name: array if array.ndim == 0 else _filled(array[:common], sizes.get(name) or common)
+        for name, array in inputs.items()
+    }
 
 
 def _filled(samples: np.ndarray, count: int) -> np.ndarray:
-    """Repeat samples until there are `count`: the last batch may be short."""
+    """Repeat samples until there are `count`: a batch may be short."""
     return samples if len(samples) == count else np.resize(samples, (count, *samples.shape[1:]))
 
 

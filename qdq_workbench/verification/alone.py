@@ -18,7 +18,7 @@ from onnx import helper
 
 from qdq_workbench.export.insert_qdq import NARROWING
 from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE, QDQGraph, integer_limits, type_name
-from qdq_workbench.onnx_graph.sessions import fed_inputs, make_session, run_once, run_session, with_outputs
+from qdq_workbench.onnx_graph.sessions import fed_inputs, first_batch, make_session, run_once, run_session, with_outputs
 from qdq_workbench.verification.moved_pairs import pairs_that_reach
 from qdq_workbench.verification.report import Check
 from qdq_workbench.verification.saturation import exact_session, exact_sums_note, run_exactly, worst_saturation
@@ -100,6 +100,7 @@ class OptimizationParity:
         self._proto = proto
         self._graph = QDQGraph(proto)
         self._inputs = dict(inputs)
+        self._one_batch = first_batch(proto, inputs)
         self._saturated: list[dict[str, Any]] = []
         self._session = make_session(proto, optimized=False)
         self._plain = run_session(self._session, self._inputs)
@@ -195,7 +196,7 @@ class OptimizationParity:
         """The allowed mean difference by output, from moving as many input values by one step as `_steps` found."""
         steps = sum(count for count, _ in self._steps.values())
         # Rounded up, and at least 1: some sensitivity is allowed for even if no integer differs on these samples.
-        per_sample = max(1, -(-steps // max(1, len(next(iter(self._inputs.values()))))))
+        per_sample = max(1, -(-steps // max(1, len(next(iter(self._one_batch.values()))))))
         generator = np.random.default_rng(0)
         widths = {name: next((grid[0] for grid in _grids_behind(self._graph, name)), None) for name in self._inputs}
         moved = dict.fromkeys(self._plain, 0.0)
@@ -222,7 +223,7 @@ class OptimizationParity:
             return {}
         names = [tensor for _, tensor in self._pairs]
         # `cut_behind` gives the new inputs the shapes of these integers, so the parts cannot be run batch by batch.
-        inputs = self._one_batch()
+        inputs = self._one_batch
         exposed = with_outputs(self._proto, names)
         wanted = dict(zip(names, run_once(make_session(exposed, optimized=False), names, inputs), strict=True))
         codes = {f"{tensor}/given": values for tensor, values in wanted.items()}
@@ -245,12 +246,6 @@ class OptimizationParity:
             difference = np.abs(theirs.astype(np.int64) - wanted[tensor].astype(np.int64))
             found[pair] = (int(difference.sum()), int(difference.max(initial=0)))
         return found
-
-    def _one_batch(self) -> dict[str, Any]:
-        """Return the first batch of samples if the file has a fixed batch size, else all samples."""
-        sizes = [shape[0] for shape, _ in fed_inputs(self._proto).values() if shape]
-        size = next((size for size in sizes if size is not None), None)
-        return {name: array if array.ndim == 0 else array[:size] for name, array in self._inputs.items()}
 
 
 def _apart(one: np.ndarray, other: np.ndarray) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -254,5 +255,8 @@ def _data_digest(data: Any) -> str:
 
 
 def _versions() -> dict[str, str]:
-    installed = {distribution.name.lower(): distribution.version for distribution in metadata.distributions()}
-    return {package: installed[package] for package in _PACKAGES if package in installed}
+    found = {}
+    for package in _PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    return found

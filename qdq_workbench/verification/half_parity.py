@@ -18,7 +18,7 @@ import onnx
 from qdq_workbench.errors import VerificationError
 from qdq_workbench.graph.half_precision import HalfType
 from qdq_workbench.onnx_graph.qdq_graph import QUANTIZE
-from qdq_workbench.onnx_graph.sessions import fed_inputs, make_session, run_session, with_outputs
+from qdq_workbench.onnx_graph.sessions import fed_inputs, first_batch, make_session, run_session, with_outputs
 from qdq_workbench.verification.alone import OptimizationParity, cut_behind
 from qdq_workbench.verification.report import Check
 from qdq_workbench.verification.rounded_form import rounded_form
@@ -80,7 +80,7 @@ class HalfParity:
     def __init__(self, proto: onnx.ModelProto, twin: onnx.ModelProto, half_run: HalfRun, inputs: Arrays) -> None:
         self._twin, self._kind, self._runs = twin, half_run.kind, not half_run.why_not
         # Round the samples of half-precision inputs first, so that rounding them is no difference between the files.
-        held = {name: array.astype(dtype) for name, array, dtype in _typed(proto, _one_batch(twin, inputs))}
+        held = {name: array.astype(dtype) for name, array, dtype in _typed(proto, first_batch(twin, inputs))}
         self._inputs = {name: array.astype(dtype) for name, array, dtype in _typed(twin, held)}
         self._noise = RoundingNoise(twin, proto, self._kind)
         self._proto = proto if self._runs else rounded_form(proto)
@@ -210,13 +210,6 @@ def _quantizers(model: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
 def _allowed(wanted: np.ndarray, moved: float) -> float:
     """Return the tolerance for values that rounding moves by `moved`, plus an allowance for another order of sums."""
     return HEADROOM * moved + _ANOTHER_ORDER * float(np.abs(wanted).max(initial=0.0)) + _ANOTHER_ORDER
-
-
-def _one_batch(model: onnx.ModelProto, inputs: Arrays) -> dict[str, np.ndarray]:
-    """Return the first batch of samples if the file has a fixed batch size, else all samples."""
-    sizes = [shape[0] for shape, _ in fed_inputs(model).values() if shape]
-    size = next((size for size in sizes if size is not None), None)
-    return {name: array if array.ndim == 0 else array[:size] for name, array in inputs.items()}
 
 
 def _typed(model: onnx.ModelProto, inputs: Arrays) -> Iterator[tuple[str, np.ndarray, np.dtype[Any]]]:

@@ -177,7 +177,7 @@ class Parity:
             mean_difference=float(difference.mean()),
             max_difference=float(difference.max(initial=0.0)),
             allowed=allowed[name],
-            agreement=_agreement(ours[name], theirs),
+            agreement=top1_agreement(ours[name], theirs),
         )
 
     def _explained(
@@ -374,7 +374,8 @@ def _require_fitting(candidates: list[np.ndarray], tensor: str, values: np.ndarr
         )
 
 
-def _agreement(ours: np.ndarray, theirs: np.ndarray) -> float | None:
+def top1_agreement(ours: np.ndarray, theirs: np.ndarray) -> float | None:
+    """Return the share of positions with the same argmax over the last axis; None without two axes and two classes."""
     if ours.ndim < 2 or ours.shape[-1] < 2:
         return None
     return float((ours.argmax(-1) == theirs.argmax(-1)).mean())

@@ -42,7 +42,8 @@ class VerificationReport:
             output has classes. "outputs": one entry per output and run, differences in the output's units.
             "saturation": the output with the largest error by saturating kernels, or None. "integer_kernels": by
             operator (nodes on integers, all nodes). "float_nodes": names of the compute nodes in float. For LiteRT:
-            "operators" (as "integer_kernels"), "mean_difference", "mean_size", "top1_agreement".
+            "operators" (as "integer_kernels"), "mean_difference", "mean_size", "top1_agreement" (None if no output has
+            classes).
         target: The target that an ONNX file was exported for; None if the file does not carry it.
     """
 

@@ -59,8 +59,8 @@ def _with_own_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
                 own = onnx.NodeProto()
                 own.CopyFrom(weights[tensor])
                 own.name, own.output[0] = (f"{name}/{number}/{index}" for name in (own.name, tensor))
-                # The integers and the zero point; scales are not converted and may stay shared.
-                for place in (0, 2)[: len(own.input)]:
+                # The integers, and the zero point if there is one; scales are not converted and may stay shared.
+                for place in (at for at, name in enumerate(own.input) if at != 1 and name in constants):
                     constant = copy.graph.initializer.add()
                     constant.CopyFrom(constants[own.input[place]])
                     constant.name = own.input[place] = f"{own.input[place]}/{number}/{index}"

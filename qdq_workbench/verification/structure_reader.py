@@ -16,7 +16,7 @@ import onnx
 from onnx import numpy_helper
 
 from qdq_workbench.export.insert_qdq import NARROWING
-from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE
+from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE, QDQGraph
 from qdq_workbench.quantizers.blocks import scale_shape, spread
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 from qdq_workbench.verification.file_structure import (
@@ -32,13 +32,15 @@ def read_structure(model: onnx.ModelProto | str | os.PathLike[str]) -> FileStruc
     """Return the quantizers of a model, or of the file at a path, read from its graph."""
     if not isinstance(model, onnx.ModelProto):
         model = onnx.load(os.fspath(model))
-    return _Reader(model.graph).read()
+    return _Reader(model).read()
 
 
 class _Reader:
     """One pass over a graph."""
 
-    def __init__(self, graph: onnx.GraphProto) -> None:
+    def __init__(self, model: onnx.ModelProto) -> None:
+        graph = model.graph
+        self._graph = QDQGraph(model)
         self._nodes = list(graph.node)
         self._constants = {tensor.name: tensor for tensor in graph.initializer}
         self._outputs = {value.name for value in graph.output}
@@ -88,11 +90,7 @@ class _Reader:
             self._strays.append(f"{node.name}: scale or zero point is no constant")
             return None
         self._used.update(node.input[1:3])
-        scale = numpy_helper.to_array(tensors[0])
-        if len(tensors) > 1:
-            return scale, numpy_helper.to_array(tensors[1])
-        default = np.uint8 if node.op_type == QUANTIZE else np.int32
-        return scale, np.zeros(scale.shape, default)
+        return self._graph.parameters(node)
 
     def _pair(self, quantize: onnx.NodeProto) -> QDQPair | None:
         found = self._parameters(quantize)

@@ -15,6 +15,7 @@ from qdq_workbench.errors import DataError, OutputPathError
 def odd(workplace):
     """Add files to the workplace that hold something else than their names say."""
     (workplace / "text.onnx").write_text("not a model")
+    (workplace / "broken.json").write_text("{")
     (workplace / "folder.keras").mkdir(exist_ok=True)
     return workplace
 
@@ -24,7 +25,8 @@ def odd(workplace):
     [
         ("lint text.onnx", "not an ONNX model"),
         ("lint model.keras", "not an ONNX model"),
-        ("lint folder.keras", "Is a directory"),
+        ("lint folder.keras", "is a folder"),
+        ("verify none.onnx --certificate broken.json", "this one is not valid JSON"),
         ("export model.keras -o x.foo", "must end in .onnx or .tflite"),
         ("export model.keras -o model.keras", "must end in .onnx or .tflite"),
         ("export model.keras -o nowhere/x.onnx", "folder that does not exist"),

@@ -212,7 +212,13 @@ def test_explain_reads_models_and_plans(cli, target):
         (["export", "model.keras", "-o", "x.onnx"], "NotQuantizedError"),
         (["quantize", "model.keras", "-o", "missing/q.keras"], "missing/q.keras"),
         (["quantize", "model.keras", "-o", "q2.keras", "--calibration-data", "model.keras"], "DataError"),
+        (["quantize", "modle.keras", "-o", "model.keras"], "Did you mean 'model.keras'"),
         (["verify", "none.onnx"], "none.onnx"),
+        (["lint", ""], "The path is empty; give a file. Received: path=''"),
+        (["plan", ""], "The path is empty"),
+        (["certify", ""], "The path is empty"),
+        (["import", ""], "The path is empty"),
+        (["profile", ""], "The path is empty"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -52,6 +52,7 @@ def test_labels_make_it_a_matter_of_accuracy(cli, workplace, quantized):
         (("-o", "fixed.keras"), "--apply all"),
         (("--apply", "99"), "no such cause"),
         (("--apply", "0"), "no such cause"),
+        (("--apply", "all", "--apply", "2"), "give it alone. Received: --apply all, 2"),
         (("--metric", "accuracy"), "labels"),
     ],
 )

@@ -12,7 +12,7 @@ import nbformat.sign
 import pytest
 from project import ROOT
 
-from qdq_workbench.cli import lab
+from qdq_workbench.cli import lab, main
 from qdq_workbench.errors import OutputPathError
 
 
@@ -55,6 +55,13 @@ def test_opens_the_quickstart_of_the_checkout(cli, jupyter):
     assert jupyter.commands == [command]
     assert (code, json.loads(out)["notebook"]) == (0, str(notebook))
     assert jupyter.trusted == [notebook]
+
+
+def test_keras_is_left_to_the_notebook(cli, jupyter, monkeypatch):
+    monkeypatch.setattr(main, "import_keras", lambda: pytest.fail("takes seconds, for nothing"))
+
+    assert cli("lab")[0] == 0
+    assert len(jupyter.commands) == 1
 
 
 def test_a_quickstart_with_a_picture_is_trusted_by_jupyterlab(tmp_path, monkeypatch):

@@ -68,6 +68,18 @@ def test_other_labels_are_not_taken_for_one_hot(labels, activation, units, expec
     assert chosen(labels, net(activation, units)) == expected
 
 
+@pytest.mark.parametrize("last_axis", [(), (1,)], ids=["without a last axis", "with one"])
+@pytest.mark.parametrize(
+    ("dtype", "activation", "from_logits"),
+    [("float32", "sigmoid", False), ("int64", "sigmoid", False), (int, None, True)],
+)
+def test_labels_of_0_and_1_per_pixel_of_an_image_of_any_size(dtype, activation, from_logits, last_axis):
+    model = keras.Sequential([keras.Input((None, None, 2)), keras.layers.Conv2D(1, 1, activation=activation)])
+    labels = (np.arange(32) % 2).astype(dtype).reshape(2, 4, 4, *last_axis)
+    found = choose_loss(model, np.zeros((2, 4, 4, 2)), labels, "data.npz")
+    assert (found.name, found.from_logits) == ("binary_crossentropy", from_logits)
+
+
 @pytest.mark.parametrize(
     ("labels", "units", "says"),
     [

@@ -226,8 +226,20 @@ def test_a_wrong_command_line_is_json_too(capsys):
     assert "invalid choice: 'half'" in found["error"]["message"]
 
 
-def docs_process(*arguments, close="", **options):
+def test_an_abbreviated_option_is_unknown(capsys):
+    with pytest.raises(SystemExit) as stop:
+        entry.main(["plan", "m.keras", "--js", "--mode", "full"])
+
+    assert stop.value.code == 2
+    assert "unrecognized arguments: --js" in capsys.readouterr().err
+
+
+def docs_process(*arguments, **options):
     code = f"import sys; from qdq_workbench.cli.main import main; sys.exit(main({list(arguments)!r}))"
+    return process(code, **options)
+
+
+def process(code, close="", **options):
     shell = f'exec "$0" -c "$1" {close}'
     return subprocess.run(["sh", "-c", shell, sys.executable, code], check=False, text=True, **options)
 
@@ -248,6 +260,24 @@ def test_closed_streams_change_nothing_but_the_output(page, code, closed):
     assert done.returncode == code
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&- 2>&-", "<&- >&- 2>&-", "<&- >&-", "2>&-"])
+def test_keras_is_imported_whatever_streams_are_closed(closed):
+    code = (
+        "import sys, types\n"
+        "from qdq_workbench.cli import main as entry\n"
+        "from qdq_workbench.cli.outcome import Command, Outcome\n"
+        "work = Command('work', 'Work.', lambda parser: None, lambda options: Outcome('done', {}), False)\n"
+        "entry.COMMANDS = (work,)\n"
+        "sys.modules['keras'] = types.ModuleType('keras')  # the import is instant; what is around it is real\n"
+        "sys.exit(entry.main(['work']))"
+    )
+
+    done = process(code, closed, capture_output=True)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == ("" if ">&-" in closed.split() else "done\n")
 
 
 def test_an_error_is_not_written_among_the_results_where_standard_error_is_closed():

@@ -137,6 +137,23 @@ def test_a_quantized_model_has_its_plan(cli, workplace, labelled):
         assert option[0] in errors
 
 
+def test_the_spec_that_is_written_has_the_entries_of_weights_alone(cli, workplace, labelled):
+    (workplace / "float_hidden.json").write_text(
+        json.dumps({"layers": [{"name": "hidden", "quantize_input": False, "quantize_weight": False}]})
+    )
+    code, _, errors = cli(
+        "search", "tiny.keras", "--data", "answers.npz", "--accuracy-floor", "0.01", "--target", "onnxruntime",
+        "--weights-alone", "4", "--spec", "float_hidden.json", "--spec-output", "w4.yaml", "-o", "w4.keras",
+    )  # fmt: skip
+
+    assert code == 0, errors
+    spec = qdq.QuantizationSpec.load(workplace / "w4.yaml")
+    plan = qdq.plan_placement(qdq.load_model(workplace / "tiny.keras"), "partial", spec, target="onnxruntime")
+    grids = {item.tensor: item.quantizer for item in qdq.load_model(workplace / "w4.keras").plan.tensors}
+    assert {name: grid.num_bits for name, grid in grids.items()} == {"head/kernel": 4}
+    assert {item.tensor: item.quantizer for item in plan.tensors} == grids
+
+
 def test_infinite_metrics_are_valid_json(cli, workplace, labelled):
     code, out, errors = cli(
         "search", "tiny.keras", "--data", "numbers.npy", "--metric", "sqnr", "--accuracy-floor", "20", "--json",

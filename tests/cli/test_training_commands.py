@@ -119,6 +119,26 @@ def test_a_share_of_the_data_is_held_out(cli, calibrated):
     assert (code, "leaves no sample" in errors) == (2, True)
 
 
+def test_samples_that_are_trained_on_are_not_called_validation_data(cli, workplace, calibrated, labelled):
+    x, y = labelled
+    np.savez(workplace / "test_alone.npz", x_test=x, y_test=y)
+    code, out, errors = cli("finetune", calibrated, "--data", "test_alone.npz", "-o", "alone.keras", *QUICK)
+    assert code == 0, errors
+    assert "on training data accuracy" in out
+    assert "These samples were trained on." in out
+
+
+def test_a_file_of_two_parts_is_read_once(cli, calibrated, monkeypatch):
+    read = []
+    original = np.lib.npyio.NpzFile.__getitem__
+    monkeypatch.setattr(
+        np.lib.npyio.NpzFile, "__getitem__", lambda file, name: read.append(name) or original(file, name)
+    )
+    code, _, errors = cli("finetune", calibrated, "--data", "split.npz", "-o", "once.keras", "--loss", "los")
+    assert (code, "no loss" in errors) == (2, True)
+    assert sorted(read) == ["x_test", "x_train", "y_test", "y_train"]
+
+
 def test_a_training_that_was_killed_goes_on_as_if_it_had_not_been(cli, workplace, uncalibrated, labelled):
     cli("calibrate", uncalibrated, "--data", "x.npy", "-o", "moving.keras", "--moving")
     command = ["finetune", "moving.keras", "--data", "split.npz", "--json"]

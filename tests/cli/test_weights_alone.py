@@ -46,6 +46,20 @@ def test_a_spec_overrules_and_blocks_can_be_left_out(cli, workplace):
     assert "Nothing is left to quantize" in errors
 
 
+def test_a_class_in_a_spec_overrules_too(cli, workplace):
+    command = ("plan", "model.keras", "--weights-alone", "4", "--target", "onnxruntime", "--spec", "of_class.json")
+    eight = {"name": "Dense", "is_keras_class": True, "quantize_input": False}
+    (workplace / "of_class.json").write_text(json.dumps({"layers": [eight]}))
+    code, out, errors = cli(*command, "--json")
+    assert code == 0, errors
+    found = {item["tensor"]: item["quantizer"] for item in json.loads(out)["placements"]}
+    assert {name: grid["num_bits"] for name, grid in found.items()} == {"head/kernel": 8}
+    (workplace / "of_class.json").write_text(json.dumps({"layers": [{**eight, "quantize_weight": False}]}))
+    code, _, errors = cli(*command)
+    assert code == 2
+    assert "Nothing is left to quantize" in errors
+
+
 def spec_of_float_head():
     spec = qdq.QuantizationSpec()
     spec.add("head", quantize_input=False, quantize_weight=False)

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from qdq_workbench.files import load_model
@@ -43,6 +44,16 @@ def test_an_onnx_file_for_the_same_target_keeps_the_widths(cli, workplace):
     code, out, errors = cli(*command)
     assert code == 0, errors
     assert any("4 bits: stored as 4-bit integers" in note for note in json.loads(out)["notes"])
+
+
+def test_a_file_for_firmware_keeps_the_widths_where_its_own_target_is_named(cli, workplace):
+    quantized(cli, workplace, "--target", "litert", "--weight-bits", "4")
+    code, _, errors = cli("export", "widths.keras", "-o", "w4.npz", "--target", "litert")
+    assert code == 0, errors
+    with np.load(workplace / "w4.npz") as arrays:
+        kernels = [arrays[name] for name in arrays.files if name.endswith("/kernel")]
+    assert len(kernels) == 3
+    assert max(np.abs(kernel).max() for kernel in kernels) <= 8
 
 
 @pytest.mark.parametrize(

@@ -133,3 +133,33 @@ def test_sizes_that_are_open_are_not_guessed(tmp_path):
     fed = qdq.verify_onnx(path, data=data)
     assert fed.passed
     assert "output 'head' runs in ONNX Runtime" in fed.summary()
+
+
+def test_a_fixed_batch_is_allowed_what_an_open_one_is():
+    """Of a fixed batch the integers of one batch are compared, so what differs there is divided by its samples."""
+    codes = np.random.default_rng(0).integers(-2, 3, (1, 2, 16, 16))
+    data = np.repeat(codes.astype(np.float32) * np.float32(0.1), 16, 0)  # equal samples: every batch differs alike
+    details = []
+    for batch in (None, 1):
+        f = FileMaker((batch, 2, 16, 16))
+        conv = f.node("Conv", [f.pair("x", "in", zero=128), f.weight("w", scale=0.1)], "conv", pads=[1, 1, 1, 1])
+        f.pair(conv, "out", zero=128)  # many sums are halfway between two steps, and kernels round them either way
+        parity = OptimizationParity(f.model("out_dq"), {"x": data})
+        details.append([check.detail for check in parity.checks()])
+    (everything, of_open), (one_batch, of_fixed) = details
+    apart = int(one_batch.split()[0])
+    assert apart > 4
+    assert int(everything.split()[0]) == 16 * apart
+    assert of_fixed == of_open
+
+
+@pytest.mark.parametrize("float_type", ["float32", "float16"])
+def test_fewer_samples_than_a_fixed_batch_are_repeated(float_type, tmp_path):
+    image = keras.Input(batch_shape=(16, 3), name="image")
+    q_model = qdq.quantize_model(keras.Model(image, layers.Dense(2, name="head")(image)), target="onnxruntime")
+    data = np.random.default_rng(0).normal(size=(16, 3)).astype("float32")
+    qdq.calibrate(q_model, data, verbose=False)
+    path = qdq.export_onnx(q_model, tmp_path / "model.onnx", float_type=float_type).path
+    for given in (None, q_model):
+        report = qdq.verify_onnx(path, given, data=data[:8])
+        assert report.passed, report.summary()

@@ -128,3 +128,10 @@ def test_the_file_is_parsed_once_and_left_as_it_was_read(made, monkeypatch):
     assert again.differences(certificate) == []
     assert len(loaded) == 1
     assert loaded[0] == whole(path, in_place_of_litert="")
+
+
+def test_what_a_failed_installation_left_behind_is_no_package(made, tmp_path, monkeypatch):
+    """Pip renames what it removes to "~umpy", and leaves it there if it is interrupted."""
+    (tmp_path / "~umpy-1.0.dist-info").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert qdq.certify(made[2]).checked_with == made[-1].checked_with

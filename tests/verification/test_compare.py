@@ -119,4 +119,29 @@ def test_a_fixed_batch_and_half_precision_are_compared_with_an_open_batch_in_sin
     one = with_input(tmp_path / "a.onnx", (None, 4))
     two = with_input(tmp_path / "b.onnx", (2, 4), TensorProto.FLOAT16)
     for first, second in ((one, two), (two, one)):
-        assert [item.sqnr_db > 40 for item in qdq.compare(first, second).tensors if item.tensor == "y"] == [True]
+        for data in (None, np.ones((5, 4))):
+            found = qdq.compare(first, second, data=data)
+            assert [item.sqnr_db > 40 for item in found.tensors if item.tensor == "y"] == [True]
+
+
+def test_a_size_that_a_file_computes_is_not_compared(tmp_path):
+    """PyTorch exports `x.view(x.size(0), -1)` as the operations on shapes that are here."""
+    nodes = [
+        helper.make_node("Sin", ["x"], ["s"]),
+        helper.make_node("Shape", ["s"], ["shape"]),
+        helper.make_node("Gather", ["shape", "first"], ["size"], axis=0),
+        helper.make_node("Unsqueeze", ["size", "axes"], ["sizes"]),
+        helper.make_node("Concat", ["sizes", "rest"], ["wanted"], axis=0),
+        helper.make_node("Reshape", ["s", "wanted"], ["y"]),
+    ]
+    numbers = {"first": np.int64(0), "axes": np.array([0]), "rest": np.array([-1])}
+    for batch in (None, 2):
+        constants = [numpy_helper.from_array(np.asarray(number), name) for name, number in numbers.items()]
+        graph = helper.make_graph(nodes, "graph", [value("x", (batch, 2, 2))], [value("y")], constants)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+        onnx.save(model, tmp_path / f"{batch}.onnx")
+    one, other = tmp_path / "None.onnx", tmp_path / "2.onnx"
+    for first, second, count in ((one, one, 8), (one, other, 2), (other, one, 6), (other, other, 5)):
+        found = qdq.compare(first, second, data=np.ones((count, 2, 2)))
+        compared = {item.tensor: item.sqnr_db for item in found.tensors}
+        assert (compared["s"], compared["size"]) == (200.0, None)

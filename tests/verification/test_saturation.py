@@ -8,10 +8,12 @@ import onnx
 import onnxruntime
 import pytest
 from exact_runs import run_file_exactly
+from qdq_files import FileMaker, save
 from small_models import nested_net, samples
 
 import qdq_workbench as qdq
 from qdq_workbench.onnx_graph.processor import kernels_saturate
+from qdq_workbench.onnx_graph.sessions import make_session, run_session
 from qdq_workbench.verification import alone, parity, saturation
 
 OPTION = "session.x64quantprecision"
@@ -113,3 +115,16 @@ def test_weights_that_several_kernels_read(tmp_path):
     expected = session.run(None, inputs)
     for found, wanted in zip(run_file_exactly(tmp_path / "model.onnx", inputs), expected, strict=True):
         np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+def test_a_shared_weight_without_a_zero_point(tmp_path):
+    f = FileMaker()
+    codes = f.constant("codes", np.arange(36, dtype=np.int8).reshape(2, 2, 3, 3))
+    weight = f.node("DequantizeLinear", [codes, f.constant("scale", np.float32(0.01))], "weight")
+    tensor = "x"
+    for name in ("one", "two"):
+        tensor = f.node("Conv", [f.pair(tensor, f"{name}_in", zero=128), weight], name, pads=[1, 1, 1, 1])
+    path = save(f.model(f.pair(tensor, "out", zero=128)), tmp_path / "model.onnx")
+    inputs = {"x": np.random.default_rng(0).normal(size=(1, 2, 4, 4)).astype(np.float32)}
+    plain = run_session(make_session(onnx.load(path), optimized=False), inputs)
+    np.testing.assert_allclose(run_file_exactly(path, inputs)[0], plain["out_dq"], atol=0.11)

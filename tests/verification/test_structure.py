@@ -12,6 +12,7 @@ import onnx
 import pytest
 from keras import layers
 from onnx import helper, numpy_helper
+from qdq_files import FileMaker
 
 from qdq_workbench.export import BiasEncoding, encode_bias
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
@@ -286,3 +287,21 @@ def test_one_of_two_equal_constants_that_is_missing_is_noticed():
     assert compare_structure(both, both) == []
     assert [text for text in map(str, compare_structure(both, one)) if "missing" in text]
     assert [text for text in map(str, compare_structure(one, both)) if "not expected" in text]
+
+
+def test_pairs_without_zero_points():
+    """Integers are of the type that `output_dtype` names, else uint8; a DequantizeLinear has that of its integers."""
+    f = FileMaker()
+    scale, codes = f.constant("scale", np.float32(0.1)), f.constant("codes", np.ones((2, 2, 1, 1), np.int8))
+    tensor = "x"
+    for name, typed in (("plain", {}), ("typed", {"output_dtype": onnx.TensorProto.INT8})):
+        quantized = f.node("QuantizeLinear", [tensor, scale], f"{name}/QuantizeLinear", **typed)
+        tensor = f.node("DequantizeLinear", [quantized, scale], f"{name}/DequantizeLinear")
+    weight = f.node("DequantizeLinear", [codes, scale], "weight/DequantizeLinear")
+    found = read_structure(f.model(f.node("Conv", [tensor, weight], "conv")))
+    assert found.strays == ()
+    assert {pair.name: (pair.dtype, pair.zero_point) for pair in found.pairs.values()} == {
+        "plain": ("uint8", 0),
+        "typed": ("int8", 0),
+    }
+    assert (found.weights["weight"].dtype, found.weights["weight"].zero_point) == ("int8", (0,))

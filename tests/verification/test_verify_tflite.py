@@ -1,12 +1,13 @@
 """`verify_tflite` on files as they were exported, and with planted faults; what other readers say of LiteRT."""
 
+import keras
 import numpy as np
 import pytest
 from litert_models import mixed_net, quantized, weights_alone
 from small_models import residual_net, samples
 
 import qdq_workbench as qdq
-from qdq_workbench.errors import FileAccessError, OutputPathError, UnverifiableFileError
+from qdq_workbench.errors import DataScaleWarning, FileAccessError, OutputPathError, UnverifiableFileError
 from qdq_workbench.export.litert.tflite_file import INT8, TFLiteFile
 from qdq_workbench.files import read_layers, verify_tflite
 
@@ -37,6 +38,22 @@ def test_hybrid_kernels_are_verified_too(tmp_path):
     q_model = weights_alone(mixed_net(), 8)
     path = qdq.export_tflite(q_model, tmp_path / "model.tflite", dynamic_range=True).path
     assert failed(verify_tflite(path, q_model)) == []
+
+
+def test_one_number_has_no_answer_that_could_agree(tmp_path):
+    x = keras.Input((3,), name="x")
+    q_model = quantized(lambda: keras.Model(x, keras.layers.Dense(1, name="head")(x)))
+    report = verify_tflite(qdq.export_tflite(q_model, tmp_path / "model.tflite").path, q_model)
+    assert report.passed
+    assert report.figures["top1_agreement"] is None
+    assert "the same one" not in report.summary()
+
+
+def test_data_of_another_scale_are_remarked(exported):
+    q_model, path = exported
+    with pytest.warns(DataScaleWarning, match="nearly all of them saturate") as caught:
+        verify_tflite(path, q_model, 255.0 * samples(q_model, 8))
+    assert [each.filename for each in caught if each.category is DataScaleWarning] == [__file__]
 
 
 def one_code(file):

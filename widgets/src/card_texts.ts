@@ -52,8 +52,8 @@ function nameText({ graph }: Store, node: number): string {
 function blockText(store: Store, nodes: readonly number[], figure: string | undefined): string {
   if (figure !== undefined) return `${layerCount(nodes.length)} · ${figure}`;
   if (store.side !== null) return sideText(store.side, nodes);
-  const pairs = nodes.filter((node) => store.graph.outputs(node).some((tensor) => store.pairs(tensor).length > 0));
-  return pairs.length > 0 ? `${layerCount(nodes.length)} · ${pairs.length} Q·DQ` : layerCount(nodes.length);
+  const pairs = nodes.flatMap((node) => store.graph.outputs(node).flatMap((tensor) => store.pairs(tensor))).length;
+  return layerCount(nodes.length) + (pairs > 0 ? ` · ${pairs} Q·DQ` : "");
 }
 
 /** Return a closed block's text in a comparison: its layers, those that are not merged, those that differ. */

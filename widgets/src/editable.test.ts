@@ -16,6 +16,18 @@ function tipIn(host: Element): string | null {
   return host.querySelector(".qdqw-tip")!.textContent;
 }
 
+describe("a tip", () => {
+  it("names the key of a badge: its letter, or the digit of one of several inputs", () => {
+    const { unit, find } = show(RESIDUAL);
+    const said = (name: string, badge: number) => {
+      over(unit(name).querySelectorAll(".qdqw-badge")[badge]);
+      return find(".qdqw-tip").textContent;
+    };
+    expect(said("left_1", 0)).toBe("Input: floatClick (or I) to quantize it.");
+    expect(said("Add sum", 1)).toBe("Input 1: floatClick (or 1) to quantize it.");
+  });
+});
+
 describe("where nothing can be toggled", () => {
   it("no tip says that a click quantizes", () => {
     const { model, host } = show(RESIDUAL);

@@ -111,19 +111,22 @@ function pointer(svg: SVGSVGElement, viewport: Viewport, commands: Commands): ()
     start.lastY = event.clientY;
     commands.moved();
   };
+  const cancel = () => {
+    start = null;
+    commands.region(null);
+    svg.classList.remove("dragging");
+  };
   const up = (event: PointerEvent) => {
     const ended = start;
     if (ended?.dragging && ended.picking) {
       commands.region(boxTo(event), event.ctrlKey || event.metaKey ? "add" : "only");
     }
-    start = null;
-    svg.classList.remove("dragging");
+    cancel();
     if (ended !== null && !ended.dragging) click(ended.target, event, commands);
   };
-  const cancel = () => {
-    start = null;
-    commands.region(null);
-    svg.classList.remove("dragging");
+  // Before a drag captures the pointer, its release outside of the picture is not told.
+  const enter = (event: PointerEvent) => {
+    if (event.buttons === 0) cancel();
   };
   const leave = () => commands.hover(null, 0, 0);
   const double = (event: MouseEvent) => {
@@ -136,6 +139,7 @@ function pointer(svg: SVGSVGElement, viewport: Viewport, commands: Commands): ()
     pointermove: move,
     pointerup: up,
     pointercancel: cancel,
+    pointerenter: enter,
     pointerleave: leave,
     dblclick: double,
   };

@@ -116,7 +116,7 @@ export function badgeTip(
   }
   const state = { all: "quantized", some: "partly quantized", none: "float" }[coverage];
   const wish = coverage === "all" ? "leave it in float" : "quantize it";
-  const click = store.isEditable ? [html("div", {}, [`Click (or ${site[0].toUpperCase()}) to ${wish}.`])] : [];
+  const click = store.isEditable ? [html("div", {}, [`Click (or ${index ?? site[0].toUpperCase()}) to ${wish}.`])] : [];
   const after = site === "output" && unit.block === null ? quantizedAfter(store, unit.nodes[0]) : null;
   const where = after === null ? [] : [html("div", {}, [`It is quantized after ${plain(store.graph.name(after))}.`])];
   return [html("b", {}, [`${what[0].toUpperCase()}${what.slice(1)}: ${state}`]), ...where, ...click];

@@ -95,15 +95,15 @@ export class Viewport {
   }
 
   clamp(): void {
-    [this.x] = inside(this.x, this.content.width, this.size.width / this.scale, SIDE);
-    [this.y] = inside(this.y, this.content.height, this.size.height / this.scale, EDGE);
+    this.x = inside(this.x, this.content.width, this.size.width / this.scale, SIDE);
+    this.y = inside(this.y, this.content.height, this.size.height / this.scale, EDGE);
   }
 }
 
 /** Return an offset that keeps the content in view; content smaller than the view is centred. */
-function inside(offset: number, content: number, view: number, edge: number): [number] {
-  if (content + 2 * edge <= view) return [(content - view) / 2];
-  return [Math.min(content - view + edge, Math.max(-edge, offset))];
+function inside(offset: number, content: number, view: number, edge: number): number {
+  if (content + 2 * edge <= view) return (content - view) / 2;
+  return Math.min(content - view + edge, Math.max(-edge, offset));
 }
 
 function round(value: number): number {
