@@ -214,6 +214,7 @@ def _chosen_layers(plan: PlacementPlan, sites: Sequence[str], layers: Sequence[s
         return chosen
     if isinstance(layers, str) or not isinstance(layers, Iterable):
         raise SpecError(f"layers must be a list of layer names, such as ['conv1']. Received: layers={layers!r}")
+    layers = list(layers)  # read more than once
     for name in layers:
         if name not in known:
             raise SpecError(
@@ -246,6 +247,7 @@ def _filled(
                     input_indices=planned.input_indices,
                     quantize_weight=planned.quantize_weight,
                     quantize_output=planned.quantize_output,
+                    classes=plan.graph.calls(name)[0].classes,
                 )
             )
     return dataclasses.replace(report, entries=tuple(entries), complete=len(entries) == len(names))
