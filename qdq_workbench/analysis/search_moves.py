@@ -53,7 +53,7 @@ class Moves:
         quantized = {placement.layer for placement in plan.placements}
         self._entries = {entry.layer: entry for entry in ranking.ranked() if entry.layer in quantized}
         # Only the SQNR of a layer alone is the power of its noise; other values give no more than an order.
-        self._in_decibels = ranking.metric == "sqnr" and ranking.mode == "one_on"
+        self._in_decibels = ranking.metric == "sqnr" and not ranking.own_metric and ranking.mode == "one_on"
         groups = _groups(plan, list(self._entries), decisions)
         # The trials extend the level of a first layer to its group.
         trials.groups = groups

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -78,7 +79,8 @@ def with_front(steps: list[SearchStep]) -> list[SearchStep]:
     def costs(step: SearchStep) -> tuple[float, ...]:
         # An untimed placement never beats a timed one.
         ms = float("inf") if step.ms is None else step.ms
-        return (-step.accuracy, float(step.weight_bytes), float(step.float_macs), ms)
+        worse = math.inf if math.isnan(step.accuracy) else -step.accuracy
+        return (worse, float(step.weight_bytes), float(step.float_macs), ms)
 
     def is_beaten(step: SearchStep) -> bool:
         own = costs(step)

@@ -12,7 +12,7 @@ import keras
 from qdq_workbench._files import check_place
 from qdq_workbench._progress import ProgressFunction, check_functions, shown_progress
 from qdq_workbench.analysis.fingerprint import fingerprint
-from qdq_workbench.analysis.metrics import get_metric
+from qdq_workbench.analysis.metrics import METRICS, get_metric
 from qdq_workbench.analysis.samples import HashedBatches, Samples, read_samples
 from qdq_workbench.analysis.sensitivity_report import MODES, SensitivityEntry, SensitivityReport
 from qdq_workbench.analysis.switches import SITES, Switch
@@ -129,6 +129,7 @@ def sensitivity(
             quantized_value=first.measure(everything),
             samples=samples.count,
             fingerprint=mark,
+            own_metric=measure is not METRICS.get(measure.name),
         )
 
         def with_values(values: dict[str, float]) -> SensitivityReport:

@@ -65,6 +65,7 @@ class SensitivityReport(LoadedReport):
         samples: How many samples were run.
         complete: Whether every layer was measured; False after a stop.
         fingerprint: Hash of the model, the plan, the data and the settings.
+        own_metric: Whether the metric is the caller's own, which may be named like one of the library.
     """
 
     _what: ClassVar[str] = "sensitivity report"
@@ -81,6 +82,7 @@ class SensitivityReport(LoadedReport):
     samples: int
     complete: bool = True
     fingerprint: str = ""
+    own_metric: bool = False
 
     def harm(self, entry: SensitivityEntry) -> float:
         """Return a score of the harm of a layer's quantization, to sort layers: higher is worse, infinite for NaN.
@@ -225,7 +227,8 @@ class SensitivityReport(LoadedReport):
         """
 
         def build(data: Mapping[str, Any]) -> SensitivityReport:
-            fields = {field.name: data[field.name] for field in dataclasses.fields(cls)}
+            fields = {field.name: data[field.name] for field in dataclasses.fields(cls) if field.name != "own_metric"}
+            fields["own_metric"] = bool(data.get("own_metric", False))  # earlier versions do not write it
             base = {key: float(fields[key]) for key in ("float_value", "quantized_value")}
             entries = tuple(_entry_from_dict(item, {"unit": fields["unit"], **base}) for item in fields["entries"])
             return cls(**{**fields, **base, "entries": entries, "sites": tuple(fields["sites"])})
