@@ -107,7 +107,7 @@ def sensitivity(
     sites = _checked_sites(sites)
     samples = read_samples(model, data, batch_size, steps)
     q_model, calibrated_on = calibrated(model, plan, samples, calibration_data, batch_size)
-    names = _chosen_layers(q_model.plan, sites, layers)
+    names = chosen_layers(q_model.plan, sites, layers)
     everything = frozenset((p.layer, p.site) for p in q_model.plan.placements if p.site in sites)
     task = Task(measure, frozenset() if mode == "one_on" else everything)
     choices = {name: _choice(name, mode, everything) for name in names}
@@ -202,8 +202,12 @@ def _checked_sites(sites: Any) -> tuple[str, ...]:
     return tuple(site for site in SITES if site in given)
 
 
-def _chosen_layers(plan: PlacementPlan, sites: Sequence[str], layers: Sequence[str] | None) -> list[str]:
-    """Return the layers to measure, in computing order: the given ones, or all but those of the target's own pairs."""
+def chosen_layers(plan: PlacementPlan, sites: Sequence[str], layers: Sequence[str] | None = None) -> list[str]:
+    """Return the layers to measure, in computing order: the given ones, or all but those of the target's own pairs.
+
+    Raises:
+        SpecError: If a layer is unknown, or nothing is quantized at the sites.
+    """
     quantized = {placement.layer for placement in plan.placements if placement.site in sites}
     known = [layer for layer in plan.graph.layers if layer in quantized]
     if layers is None:
