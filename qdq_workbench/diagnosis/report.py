@@ -138,9 +138,10 @@ class Diagnosis(SavedReport):
 
         Of several fixes of a cause, the first one is taken that removes half of the cause's share of the error, else
         the one with the least error. Where the calibration data may be the cause, the fix is tried on the samples of
-        the diagnosis, too; what is calibrated after it is calibrated on the same data. Given causes are always removed, in the given order. Without causes, all are
-        tried in the order of the report, each on the model so far, and kept if the metric improves; a fix that changes
-        the function of the float model is kept only if the metric uses labels.
+        the diagnosis, too; what is calibrated after it is calibrated on the same data. Given causes are always removed,
+        in the given order. Without causes, all are tried in the order of the report, each on the model so far, and kept
+        if the metric improves; a fix that changes the function of the float model is kept only if the metric uses
+        labels.
 
         Args:
             *causes: Causes of this report, their indices in it, or their kinds; none for all.
