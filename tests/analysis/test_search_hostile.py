@@ -359,6 +359,19 @@ def test_a_placement_whose_metric_is_no_number_is_beaten_by_a_smaller_one():
     assert [step.on_front for step in with_front(steps)] == [True, False]
 
 
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_a_layer_whose_error_is_no_number_may_be_solved_for(problem, monkeypatch, value):
+    q_model, x, y, ranking = problem
+    monkeypatch.setattr(search_run, "MOST_EXACT", 1)
+    entries = (dataclasses.replace(ranking.entries[0], value=value), *ranking.entries[1:])
+    ranking = dataclasses.replace(ranking, entries=entries)
+
+    found = qdq.search(q_model, (x, y), objective="accuracy", max_bytes=10**9, ranking=ranking, **QUIET)
+
+    assert found.accuracy == found.float_accuracy
+    assert set(found.float_layers) == set(NAMES)
+
+
 @pytest.mark.parametrize(
     ("levels", "says"),
     [
