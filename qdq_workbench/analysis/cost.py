@@ -88,16 +88,17 @@ def _outputs(calls: list[Node]) -> list[str]:
 def _weight_bytes(weight: Weight, bits: int | None) -> int:
     elements = math.prod(weight.shape)
     # Narrow integers are packed into bytes; the last byte may be filled in part.
-    return elements * _width(weight.dtype) if bits is None else -(-elements * bits // 8)
+    return elements * bytes_of(weight.dtype) if bits is None else -(-elements * bits // 8)
 
 
 def _tensor_bytes(graph: ModelGraph, name: str, bits: int | None) -> int:
     tensor = graph.tensors[name]
     elements = _size(tensor.shape[1:])
-    return elements * _width(tensor.dtype) if bits is None else elements * (1 if bits <= 8 else 2)
+    return elements * bytes_of(tensor.dtype) if bits is None else elements * (1 if bits <= 8 else 2)
 
 
-def _width(dtype: str) -> int:
+def bytes_of(dtype: str) -> int:
+    """Return the bytes of one value of a type, such as "float32"."""
     return 1 if dtype in _ONE_BYTE else _BYTES.get(dtype, 4)
 
 

@@ -33,7 +33,9 @@ def fingerprint(
     """
     digest = hashlib.sha256(samples.digest().encode())
     placements = [dataclasses.asdict(placement) for placement in plan.placements]
-    digest.update(json.dumps([placements, plan.target, settings], sort_keys=True, default=str).encode())
+    # Not its name alone: the caller may have altered it.
+    target = plan.target_object.to_dict()
+    digest.update(json.dumps([placements, target, settings], sort_keys=True, default=str).encode())
     # A quantized model counts as its float layers: its wrappers and pairs follow from the plan, hashed above.
     quantized = isinstance(model, QuantizedModel) and model.has_plan
     digest.update(_computation(float_view(model) if quantized else bind_graph(model)).encode())

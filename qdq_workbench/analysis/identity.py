@@ -38,6 +38,7 @@ _FILLS = frozenset(
     ("append", "extend", "add", "update", "pop", "insert", "clear", "setdefault", "remove", "popitem", "discard")
 )
 _FILLING = ("STORE_SUBSCR", "DELETE_SUBSCR")
+_HAS_DOCSTRING = 0x4000000  # a flag of code since Python 3.13
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
 
 
@@ -208,11 +209,19 @@ def _without_training(value: Any) -> Any:
 def _code(code: types.CodeType) -> Any:
     """Describe bytecode, without lines and file names."""
     constants = [_code(item) if isinstance(item, types.CodeType) else _constant(item) for item in code.co_consts]
-    if constants and isinstance(code.co_consts[0], str):
-        constants[0] = ""  # usually the docstring
+    if _has_docstring(code):
+        constants[0] = ""
     # Bytecode refers to constants and names by position, so that it says little without them.
     names = [list(code.co_names), list(code.co_varnames), list(code.co_freevars), list(code.co_cellvars)]
     return ["code", code.co_code.hex(), constants, names, code.co_argcount, code.co_kwonlyargcount, code.co_flags]
+
+
+def _has_docstring(code: types.CodeType) -> bool:
+    """Return whether the first constant is a docstring: only functions have one, not generator expressions."""
+    if sys.version_info >= (3, 13):
+        return bool(code.co_flags & _HAS_DOCSTRING)
+    # Functions without a docstring have None in its place.
+    return not code.co_name.startswith("<") and isinstance(next(iter(code.co_consts), None), str)
 
 
 def _constant(value: Any) -> Any:

@@ -26,8 +26,10 @@ _PAIRS = re.compile(r"(?:inputs (?P<inputs>\d+(?:, \d+)*)|no inputs)? ?(?P<outpu
 
 def ladder_of(plan: PlacementPlan, layer: str, bits: Sequence[int]) -> list[Level]:
     """Return the levels that a layer of the plan can take with these numbers of bits, the cheapest first."""
-    own = [placement.quantizer.num_bits for placement in plan.placements if placement.layer == layer]
-    can_raise = all(_can_raise(plan.decisions.get(call.name)) for call in plan.graph.calls(layer))
+    decisions = [plan.decisions.get(call.name) for call in plan.graph.calls(layer)]
+    can_raise = all(_can_raise(decision) for decision in decisions)
+    sites = {site for decision in decisions if decision is not None for site in _sites_with_bits(decision)}
+    own = [p.quantizer.num_bits for p in plan.placements if p.layer == layer and p.site in sites]
     raised = [number for number in sorted(set(bits)) if own and min(own) < number] if can_raise else []
     return [None, *raised, FLOAT]
 
@@ -89,6 +91,14 @@ def _can_raise(decision: Decision | None) -> bool:
     return set(decision.settings) <= {"weights", "activation", "output"} and set(
         decision.settings.get("weights") or {EVERY_WEIGHT: None}
     ) == {EVERY_WEIGHT}
+
+
+def _sites_with_bits(decision: Decision) -> list[str]:
+    """Return the sites whose number of bits the settings say: only these are raised."""
+    settings = decision.settings or {}
+    weights = (settings.get("weights") or {}).values()
+    found = {"weight": weights, "input": [settings.get("activation")], "output": [settings.get("output")]}
+    return [name for name, sites in found.items() if any("num_bits" in (site or {}) for site in sites)]
 
 
 def _raised(decision: Decision, level: Level) -> Decision:

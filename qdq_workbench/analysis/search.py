@@ -110,7 +110,7 @@ def search(
             them (the skip branch alone), none, and with or without the output. Equal layers change together.
         share: "patterns" for one decision about all layers at the same place of repeated blocks (equal class,
             settings, shapes and neighbours); None for one decision per layer.
-        ranking: A sensitivity report of this model; None to make one by SQNR.
+        ranking: A sensitivity report of this model; None to make one by SQNR. Layers that it lacks are measured.
         calibration_data: The data that a float model is calibrated on; None for the samples that choose the placement.
         confirmation_data: Other samples to confirm the placement on, so that all of `data` choose it; `reason` says so
             if they are not others. None to hold out a random half of `data`, drawn with a fixed seed.
@@ -268,6 +268,11 @@ def _check_kinds(spec: Any, ranking: Any) -> None:
         raise SpecError(f"spec must be the QuantizationSpec that the plan was made with. Received: spec={spec!r}")
     if ranking is not None and not isinstance(ranking, SensitivityReport):
         raise DataError(f"ranking must be a SensitivityReport, made by `sensitivity`. Received: ranking={ranking!r}")
+    if ranking is not None and not ranking.entries:
+        raise DataError(
+            "The ranking has no layers: give a report of a sweep that measured some, or ranking=None. "
+            f"Received: a report of {ranking.model!r} without entries"
+        )
 
 
 def _check_choices(pairs: Any, share: Any, threads: Any) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
-from qdq_workbench.analysis.metrics import Metric
+from qdq_workbench.analysis.metrics import METRICS, Metric
 from qdq_workbench.analysis.search_result import SearchStep
 from qdq_workbench.errors import DataError
 
@@ -133,13 +133,13 @@ def check_goal(goal: Goal, metric: Metric, evaluate: Any) -> None:
             raise DataError(
                 f"accuracy_floor must be a number, such as 0.9, and finite. Received: accuracy_floor={goal.floor!r}"
             )
-        if evaluate is None and metric.name == "accuracy" and not 0.0 <= float(goal.floor) <= 1.0:
+        if evaluate is None and metric is METRICS["accuracy"] and not 0.0 <= float(goal.floor) <= 1.0:
             raise DataError(
                 f"An accuracy is a share from 0 to 1; for 90 % give 0.9. Received: accuracy_floor={goal.floor!r}"
             )
     _check_limits(goal)
     # The SQNR of the float model is infinite, so a `max_loss` is refused before any work.
-    if evaluate is None and metric.name == "sqnr":
+    if evaluate is None and metric is METRICS["sqnr"]:
         check_float_accuracy(goal, math.inf, metric.name)
     if not goal.has_floor and goal.max_bytes is None and goal.max_ms is None and goal.objective == "bytes":
         raise DataError(

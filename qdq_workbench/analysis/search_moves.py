@@ -15,6 +15,7 @@ from qdq_workbench.analysis.sensitivity_report import SensitivityReport
 from qdq_workbench.placement.plan import PlacementPlan
 
 Levels = dict[str, Level]
+_LEAST_SQNR = -60.0  # dB
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Moves:
         quantized = {placement.layer for placement in plan.placements}
         self._entries = {entry.layer: entry for entry in ranking.ranked() if entry.layer in quantized}
         # Only the SQNR of a layer alone is the power of its noise; other values give no more than an order.
-        self._in_decibels = ranking.metric == "sqnr" and ranking.mode == "one_on"
+        self._in_decibels = ranking.metric == "sqnr" and not ranking.own_metric and ranking.mode == "one_on"
         groups = _groups(plan, list(self._entries), decisions)
         # The trials extend the level of a first layer to its group.
         trials.groups = groups
@@ -105,8 +106,8 @@ class Moves:
         found: dict[tuple[str, Level], float] = {}
         plan = self.trials.base
         for place, (layer, entry) in enumerate(self._entries.items()):
-            # The noise relative to the signal, 10^(-SQNR / 10); without one, a guess that falls with the rank.
-            own = 10.0 ** (-entry.value / 10.0) if self._in_decibels else 0.7**place
+            # Without an SQNR, a guess that falls with the rank.
+            own = _relative_noise(entry.value) if self._in_decibels else 0.7**place
             bits = [p.quantizer.num_bits for p in plan.placements if p.layer == layer]
             first = self._first[layer]
             for level in self.ladders.get(first, ()):
@@ -122,6 +123,11 @@ class Moves:
             known = choices.setdefault(layer, [None])
             known += [level for level in levels if level not in known]
         return choices
+
+
+def _relative_noise(sqnr: float) -> float:
+    """Return the noise relative to the signal, 10^(-SQNR / 10), finite as the solver needs it."""
+    return float(10.0 ** (-(_LEAST_SQNR if math.isnan(sqnr) else max(sqnr, _LEAST_SQNR)) / 10.0))
 
 
 def _groups(plan: PlacementPlan, ranked: list[str], decisions: Decisions) -> dict[str, tuple[str, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+from qdq_workbench.analysis.levels import FLOAT
 from qdq_workbench.analysis.search_goal import Goal
 from qdq_workbench.analysis.search_judge import Judge
 from qdq_workbench.analysis.search_known import key_of
@@ -109,6 +110,17 @@ def reason_of(
     )
 
 
+def _changes(best: SearchStep) -> str:
+    """Return how many layers a placement raises, and in how many it moves pairs."""
+    moved = sum(isinstance(level, str) and level != FLOAT for level in best.levels.values())
+    count = len(best.levels) - moved
+    raised = f"{count or 'no'} layer{'s' * (count != 1)} raised"
+    pairs = f"the pairs of {moved} layer{'s' * (moved != 1)} moved"
+    if not moved:
+        return raised
+    return f"{raised} and {pairs}" if count else pairs
+
+
 def _found(
     best: SearchStep, held: Held | None, float_accuracy: float, goal: Goal, *, complete: bool, exact: bool
 ) -> str:
@@ -122,8 +134,7 @@ def _found(
         end = "" if complete else "; the search was stopped, so a better placement may exist"
         confirmed = "" if held is None else f", confirmed on {held.samples} held-out samples{refused}"
         what = "The floor is met" if goal.has_floor else "The best that was measured has"
-        count = len(best.levels)
-        raised = f"{count or 'no'} layer{'s' * (count != 1)} raised"
+        raised = _changes(best)
         found = f" with {raised}" if goal.has_floor else f" {raised}"
         case = f" from {best.case}" if best.case else ""
         all_tried = "; no other placement is better" if exact and complete else ""

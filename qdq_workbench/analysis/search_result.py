@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -72,13 +73,18 @@ def cost_of(plan: PlacementPlan) -> tuple[int, int]:
     return sum(cost.weight_bytes for cost in costs), sum(cost.float_macs for cost in costs)
 
 
+def _loss(step: SearchStep) -> float:
+    """Return the metric as a cost: lower is better, infinite for NaN, which compares with nothing."""
+    return math.inf if math.isnan(step.accuracy) else -step.accuracy
+
+
 def with_front(steps: list[SearchStep]) -> list[SearchStep]:
     """Return the steps with the Pareto front marked."""
 
     def costs(step: SearchStep) -> tuple[float, ...]:
         # An untimed placement never beats a timed one.
         ms = float("inf") if step.ms is None else step.ms
-        return (-step.accuracy, float(step.weight_bytes), float(step.float_macs), ms)
+        return (_loss(step), float(step.weight_bytes), float(step.float_macs), ms)
 
     def is_beaten(step: SearchStep) -> bool:
         own = costs(step)
@@ -158,7 +164,7 @@ class SearchResult(SavedReport):
     @property
     def pareto(self) -> tuple[SearchStep, ...]:
         """Everything that was tried, the cheapest first; `on_front` marks the Pareto front."""
-        return tuple(sorted(self.history, key=lambda step: (step.cost, -step.accuracy)))
+        return tuple(sorted(self.history, key=lambda step: (step.cost, _loss(step))))
 
     @property
     def target_remark(self) -> str:

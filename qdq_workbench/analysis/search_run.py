@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from qdq_workbench.analysis.metrics import get_metric
+from qdq_workbench.analysis.metrics import METRICS
 from qdq_workbench.analysis.samples import Samples
 from qdq_workbench.analysis.search_moves import Decisions, Moves
 from qdq_workbench.analysis.search_starts import Start
@@ -24,7 +24,6 @@ from qdq_workbench.analysis.search_trials import Measured, Trials
 from qdq_workbench.analysis.sensitivity import sensitivity
 from qdq_workbench.analysis.sensitivity_report import SensitivityReport
 from qdq_workbench.conversion.engine.retarget import replan
-from qdq_workbench.errors import DataError
 
 _REFINED = 3  # the given plan, and the two most promising cases
 
@@ -118,7 +117,7 @@ def _refine(moves: Moves) -> bool:
 
 
 class Ranker:
-    """Ranks the layers of every start: layers that only its case quantizes are measured in the model of the start.
+    """Ranks the layers of every start: layers that the ranking lacks are measured in the model of the start.
 
     Args:
         q_model: The calibrated model of the given plan.
@@ -145,7 +144,8 @@ class Ranker:
         known = {entry.layer for entry in self._ranking.entries}
         quantized = dict.fromkeys(p.layer for p in start.plan.placements if p.author != "target")
         new = [layer for layer in quantized if layer not in known]
-        if not new or not start.name:
+        stop = self._how.get("stop")
+        if not new or (stop is not None and stop()):
             return self._ranking
         if start.key not in self._of_start:
             self._of_start[start.key] = self._with(start, new)
@@ -156,12 +156,12 @@ class Ranker:
         beside = None
         if self._checkpoint is not None:
             # The digest alone: the name of a case may contain characters that no file name can have.
-            beside = pathlib.Path(self._checkpoint).with_suffix(f".sensitivity.{start.key.split()[-1]}.json")
-        try:
-            get_metric(ranking.metric)
-            how = {**how, "metric": ranking.metric, "mode": ranking.mode}
-        except DataError:
-            pass  # the ranking was made with a metric function of the caller, which the report holds by name alone
+            name = start.key.split()[-1] if start.key else "missing"
+            beside = pathlib.Path(self._checkpoint).with_suffix(f".sensitivity.{name}.json")
+        # A metric of the caller's own is known by name alone.
+        metric = None if ranking.own_metric else METRICS.get(ranking.metric)
+        if metric is not None and not (metric.needs_labels and self._samples.labels is None):
+            how = {**how, "metric": metric, "mode": ranking.mode}
         report = sensitivity(replan(self._q_model, start.plan), self._samples, layers=layers, checkpoint=beside, **how)
         entries = report.entries
         if "metric" not in how:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from qdq_workbench.analysis.cost import bytes_of
 from qdq_workbench.graph_builder import BoundGraph, Call
 
 
@@ -92,5 +93,4 @@ def _bytes(tensor: Any) -> int | None:
     shape = tuple(tensor.shape[1:])
     if None in shape:
         return None
-    width = {"float64": 8, "int64": 8, "float16": 2, "bfloat16": 2}.get(str(tensor.dtype), 4)
-    return int(math.prod(shape)) * width
+    return int(math.prod(shape)) * bytes_of(str(tensor.dtype))

@@ -12,7 +12,7 @@ import keras
 from qdq_workbench._files import check_place
 from qdq_workbench._progress import ProgressFunction, check_functions, shown_progress
 from qdq_workbench.analysis.fingerprint import fingerprint
-from qdq_workbench.analysis.metrics import get_metric
+from qdq_workbench.analysis.metrics import METRICS, get_metric
 from qdq_workbench.analysis.samples import HashedBatches, Samples, read_samples
 from qdq_workbench.analysis.sensitivity_report import MODES, SensitivityEntry, SensitivityReport
 from qdq_workbench.analysis.switches import SITES, Switch
@@ -107,7 +107,7 @@ def sensitivity(
     sites = _checked_sites(sites)
     samples = read_samples(model, data, batch_size, steps)
     q_model, calibrated_on = calibrated(model, plan, samples, calibration_data, batch_size)
-    names = _chosen_layers(q_model.plan, sites, layers)
+    names = chosen_layers(q_model.plan, sites, layers)
     everything = frozenset((p.layer, p.site) for p in q_model.plan.placements if p.site in sites)
     task = Task(measure, frozenset() if mode == "one_on" else everything)
     choices = {name: _choice(name, mode, everything) for name in names}
@@ -129,6 +129,7 @@ def sensitivity(
             quantized_value=first.measure(everything),
             samples=samples.count,
             fingerprint=mark,
+            own_metric=measure is not METRICS.get(measure.name),
         )
 
         def with_values(values: dict[str, float]) -> SensitivityReport:
@@ -201,8 +202,12 @@ def _checked_sites(sites: Any) -> tuple[str, ...]:
     return tuple(site for site in SITES if site in given)
 
 
-def _chosen_layers(plan: PlacementPlan, sites: Sequence[str], layers: Sequence[str] | None) -> list[str]:
-    """Return the layers to measure, in computing order: the given ones, or all but those of the target's own pairs."""
+def chosen_layers(plan: PlacementPlan, sites: Sequence[str], layers: Sequence[str] | None = None) -> list[str]:
+    """Return the layers to measure, in computing order: the given ones, or all but those of the target's own pairs.
+
+    Raises:
+        SpecError: If a layer is unknown, or nothing is quantized at the sites.
+    """
     quantized = {placement.layer for placement in plan.placements if placement.site in sites}
     known = [layer for layer in plan.graph.layers if layer in quantized]
     if layers is None:
@@ -214,6 +219,7 @@ def _chosen_layers(plan: PlacementPlan, sites: Sequence[str], layers: Sequence[s
         return chosen
     if isinstance(layers, str) or not isinstance(layers, Iterable):
         raise SpecError(f"layers must be a list of layer names, such as ['conv1']. Received: layers={layers!r}")
+    layers = list(layers)  # read more than once
     for name in layers:
         if name not in known:
             raise SpecError(
@@ -246,6 +252,7 @@ def _filled(
                     input_indices=planned.input_indices,
                     quantize_weight=planned.quantize_weight,
                     quantize_output=planned.quantize_output,
+                    classes=plan.graph.calls(name)[0].classes,
                 )
             )
     return dataclasses.replace(report, entries=tuple(entries), complete=len(entries) == len(names))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
 import html
 import math
 import numbers
@@ -12,7 +13,9 @@ from typing import Any, ClassVar
 from qdq_workbench._documents import LoadedReport, json_number
 from qdq_workbench._files import rebuilt
 from qdq_workbench.errors import SpecError
-from qdq_workbench.spec.quantization_spec import QuantizationSpec
+from qdq_workbench.placement.defaults import class_name_of
+from qdq_workbench.spec.name_patterns import name_matcher
+from qdq_workbench.spec.quantization_spec import LayerConfig, QuantizationSpec
 
 _FORMAT = "qdq-workbench/sensitivity-report"
 MODES = ("one_on", "one_off")
@@ -31,6 +34,7 @@ class SensitivityEntry:
         input_indices: Which inputs of the layer the plan quantizes.
         quantize_weight: Whether the plan quantizes its weights.
         quantize_output: Whether the plan gives its output a pair.
+        classes: Its class and the parents of that, for entries by class in `apply`.
     """
 
     layer: str
@@ -41,6 +45,7 @@ class SensitivityEntry:
     input_indices: tuple[int, ...] = ()
     quantize_weight: bool = False
     quantize_output: bool = False
+    classes: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +65,7 @@ class SensitivityReport(LoadedReport):
         samples: How many samples were run.
         complete: Whether every layer was measured; False after a stop.
         fingerprint: Hash of the model, the plan, the data and the settings.
+        own_metric: Whether the metric is the caller's own, which may be named like one of the library.
     """
 
     _what: ClassVar[str] = "sensitivity report"
@@ -76,6 +82,7 @@ class SensitivityReport(LoadedReport):
     samples: int
     complete: bool = True
     fingerprint: str = ""
+    own_metric: bool = False
 
     def harm(self, entry: SensitivityEntry) -> float:
         """Return a score of the harm of a layer's quantization, to sort layers: higher is worse, infinite for NaN.
@@ -107,7 +114,7 @@ class SensitivityReport(LoadedReport):
 
         Returns:
             A specification for the same model, to be used with the mode and the cases of the plan. Only the sites that
-            were swept are kept in float.
+            were swept are kept in float; the others keep the `quantize_config` that `spec` gives the layer.
 
         Raises:
             SpecError: If not exactly one of `top_k` and `threshold` is given, `top_k` is out of its range, or
@@ -135,6 +142,7 @@ class SensitivityReport(LoadedReport):
                 quantization_index=inputs or None,
                 quantize_weight=entry.quantize_weight and "weight" not in self.sites,
                 quantize_output=entry.quantize_output and "output" not in self.sites,
+                quantize_config=None if spec is None else _config_of(entry, spec),
             )
         return result
 
@@ -165,6 +173,14 @@ class SensitivityReport(LoadedReport):
 
     def summary(self) -> str:
         """Return the ranking as a text table."""
+        width = max((len(entry.layer) for entry in self.entries), default=0)
+        rows = [
+            f"{rank:>4}  {entry.layer.ljust(width)}  {_shown(entry.value):>10}"
+            for rank, entry in enumerate(self.ranked(), start=1)
+        ]
+        return "\n".join([*self._heading(), *rows])
+
+    def _heading(self) -> list[str]:
         what = "only this layer quantized" if self.mode == "one_on" else "all layers but this one quantized"
         better = "higher" if self.higher_is_better else "lower"
         unit = f", {self.unit}" if self.unit else ""
@@ -175,20 +191,14 @@ class SensitivityReport(LoadedReport):
         ]
         if not self.complete:
             head.append("The sweep was stopped: some layers are missing.")
-        width = max((len(entry.layer) for entry in self.entries), default=0)
-        rows = [
-            f"{rank:>4}  {entry.layer.ljust(width)}  {_shown(entry.value):>10}"
-            for rank, entry in enumerate(self.ranked(), start=1)
-        ]
-        return "\n".join([*head, *rows])
+        return head
 
     def _repr_html_(self) -> str:
-        head, rows = self.summary().splitlines()[:2], enumerate(self.ranked(), start=1)
         body = "".join(
             f"<tr><td>{rank}</td><td>{html.escape(entry.layer)}</td><td>{_shown(entry.value)}</td></tr>"
-            for rank, entry in rows
+            for rank, entry in enumerate(self.ranked(), start=1)
         )
-        title = "<br>".join(html.escape(line) for line in head)
+        title = "<br>".join(html.escape(line) for line in self._heading())
         column = html.escape(f"{self.metric} {self.unit}".strip())
         return (
             f"<table><caption>{title}</caption><thead><tr><th>rank</th><th>layer</th><th>{column}</th></tr></thead>"
@@ -199,7 +209,8 @@ class SensitivityReport(LoadedReport):
         """Return the report as a JSON-compatible dictionary; infinite values and NaN are strings."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         entries = [
-            {**{key: getattr(entry, key) for key in _OWN}, "value": json_number(entry.value)} for entry in self.entries
+            {**{key: getattr(entry, key) for key in (*_OWN, "classes")}, "value": json_number(entry.value)}
+            for entry in self.entries
         ]
         numbers = {key: json_number(fields[key]) for key in ("float_value", "quantized_value")}
         return {"format": _FORMAT, "version": 1, **fields, **numbers, "sites": list(self.sites), "entries": entries}
@@ -216,7 +227,8 @@ class SensitivityReport(LoadedReport):
         """
 
         def build(data: Mapping[str, Any]) -> SensitivityReport:
-            fields = {field.name: data[field.name] for field in dataclasses.fields(cls)}
+            fields = {field.name: data[field.name] for field in dataclasses.fields(cls) if field.name != "own_metric"}
+            fields["own_metric"] = bool(data.get("own_metric", False))  # earlier versions do not write it
             base = {key: float(fields[key]) for key in ("float_value", "quantized_value")}
             entries = tuple(_entry_from_dict(item, {"unit": fields["unit"], **base}) for item in fields["entries"])
             return cls(**{**fields, **base, "entries": entries, "sites": tuple(fields["sites"])})
@@ -232,9 +244,28 @@ _OWN = ("layer", "value", "input_indices", "quantize_weight", "quantize_output")
 
 def _entry_from_dict(item: Mapping[str, Any], common: Mapping[str, Any]) -> SensitivityEntry:
     own = {key: item[key] for key in _OWN}
-    return SensitivityEntry(
-        **{**common, **own, "value": float(own["value"]), "input_indices": tuple(own["input_indices"])}
-    )
+    # Reports of earlier versions have no classes.
+    lists = {"input_indices": tuple(own["input_indices"]), "classes": tuple(item.get("classes", ()))}
+    return SensitivityEntry(**{**common, **own, **lists, "value": float(own["value"])})
+
+
+def _config_of(entry: SensitivityEntry, spec: QuantizationSpec) -> Any:
+    """Return the `quantize_config` that a specification gives a layer; entries by name come before those by class."""
+    for by_class in (False, True):
+        chosen = [wish for wish in spec.layers if wish.is_keras_class is by_class and _selects(wish, entry)]
+        if chosen:
+            return chosen[-1].quantize_config
+    return None
+
+
+def _selects(wish: LayerConfig, entry: SensitivityEntry) -> bool:
+    path = entry.layer.split("/")
+    # The name of a composite layer selects the layers inside.
+    names = entry.classes if wish.is_keras_class else ["/".join(path[:end]) for end in range(1, len(path) + 1)]
+    if wish.match == "exact":
+        return (class_name_of(wish.name) if wish.is_keras_class else wish.name) in names
+    matches = name_matcher(wish.name) if wish.match == "regex" else lambda name: fnmatch.fnmatchcase(name, wish.name)
+    return any(map(matches, names))
 
 
 def _shown(value: float) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from typing import Any
 
 from qdq_workbench.cli.inputs import add_sample_arguments, load_arrays, load_model, load_plan, load_samples
 from qdq_workbench.cli.outcome import Command, Outcome
@@ -42,15 +44,19 @@ def _run(options: argparse.Namespace) -> Outcome:
     check_apart(options.output, options.figure, options.spec_output, options.checkpoint)
     inputs, labels = load_samples(options.data, options.labels)
     model = load_model(options.model)
+    plan = load_plan(options.plan) if options.plan else None
+    # Not as the option's default, to which the action append would add the user's sites.
+    sites = options.site or ("input", "weight", "output")
+    if options.top_k is not None:
+        _check_top_k(options.top_k, model, plan, sites)
     remarks = scale_remarks(model, inputs, options.data)
     report = qdq.sensitivity(
         model,
         inputs if labels is None else (inputs, labels),
-        plan=load_plan(options.plan) if options.plan else None,
+        plan=plan,
         mode=options.mode,
         metric=options.metric,
-        # Not as the option's default, to which the action append would add the user's sites.
-        sites=options.site or ("input", "weight", "output"),
+        sites=sites,
         calibration_data=load_arrays(options.calibration_data, "train") if options.calibration_data else None,
         batch_size=options.batch_size,
         steps=options.steps,
@@ -67,6 +73,18 @@ def _run(options: argparse.Namespace) -> Outcome:
     text = "\n".join([report.summary(), *(f"Wrote {path}" for path in written)])
     ranking = [entry.layer for entry in report.ranked()]
     return Outcome(text, {**report.to_dict(), "ranking": ranking, "written": written}, remarks=remarks)
+
+
+def _check_top_k(top_k: int, model: Any, plan: Any, sites: Sequence[str]) -> None:
+    """Raise `SpecError` before the sweep if there are not so many layers."""
+    import qdq_workbench as qdq
+    from qdq_workbench.analysis.sensitivity import chosen_layers
+
+    if plan is None:
+        plan = model.plan if isinstance(model, qdq.QuantizedModel) else qdq.plan_placement(model)
+    count = len(chosen_layers(plan, sites))
+    if not 0 <= top_k <= count:
+        raise SpecError(f"--top-k must be from 0 to {count}, the number of measured layers. Received: --top-k {top_k}")
 
 
 SENSITIVITY = Command("sensitivity", "Rank the layers by what their quantization costs.", _configure, _run)

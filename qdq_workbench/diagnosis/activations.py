@@ -47,6 +47,8 @@ def data_range(evidence: Evidence) -> Iterator[Finding]:
             continue
         (low, high), seen = calibrated[name], evidence.statistics[name]
         span = max(high, 0.0) - min(low, 0.0)
+        if span == seen.span == 0.0:  # the comparison of their ratio would hold for them
+            continue
         # A few samples may miss the ends of a range, but not most of it.
         if seen.span < (OUTLIER if few else FAR / 2) * span and span < FAR * seen.span:
             continue
@@ -58,7 +60,11 @@ def data_range(evidence: Evidence) -> Iterator[Finding]:
             frozenset(switch for pair in evidence.pairs for switch in pair.switches),
             f"these data reach from {seen.low:.4g} to {seen.high:.4g}, those of the calibration from {low:.4g} to "
             f"{high:.4g}",
-            (calibrate_anew("prepare the calibration data as these data are prepared, and calibrate anew"),),
+            (
+                calibrate_anew(
+                    "prepare the calibration data as these data are prepared, and calibrate anew", is_about_data=True
+                ),
+            ),
         )
 
 
@@ -83,7 +89,7 @@ def few_samples(evidence: Evidence) -> Iterator[Finding]:
             worst.tensor,
             switches,
             f"{evidence_text} (calibrated on {samples} samples)",
-            (calibrate_anew("calibrate on more samples, such as these"),),
+            (calibrate_anew("calibrate on more samples, such as these", is_about_data=True),),
         )
     else:
         yield Finding(
@@ -249,7 +255,7 @@ def wide_range(evidence: Evidence) -> Iterator[Finding]:
             pair.switches,
             f"{pair.tensor} reaches from {seen.low:.4g} to {seen.high:.4g}, its range from {pair.low:.4g} to "
             f"{pair.high:.4g}",
-            (calibrate_anew("calibrate anew; look for outlying calibration samples"),),
+            (calibrate_anew("calibrate anew; look for outlying calibration samples", is_about_data=True),),
         )
 
 

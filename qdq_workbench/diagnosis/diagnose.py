@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -73,7 +73,8 @@ def diagnose(
             labels, `(inputs, labels)`, the loss is measured as accuracy.
         plan: The plan that a float model is quantized by; None for the default plan.
         metric: As for `sensitivity`; None for "accuracy" if there are labels, else "sqnr".
-        calibration_data: The data that a float model and fixes are calibrated on; None for `data`.
+        calibration_data: The data that a float model and fixes are calibrated on; None for `data`. Where these data
+            may be the cause, `apply` tries `data`, too.
         batch_size: How many samples of an array make a batch, at least 1.
         steps: How many batches of `data` to read at most, at least 1; None for all.
         progress: Called with the number of sites measured, their total, and the layer's name, instead of a progress
@@ -108,6 +109,8 @@ def diagnose(
     check_functions(progress=progress, stop=stop)
     samples = read_samples(model, data, batch_size, steps)
     measure = get_metric(metric if metric is not None else "sqnr" if samples.labels is None else "accuracy")
+    if isinstance(calibration_data, Iterator):  # fixes read it again
+        calibration_data = read_samples(model, calibration_data, batch_size).batches
     q_model, _ = calibrated(model, plan, samples, calibration_data, batch_size)
     noise = Noise(q_model, samples)
     if not all(np.isfinite(array).all() for array in noise.reference):

@@ -39,11 +39,13 @@ class Fix:
         text: The fix in imperative form.
         run: Makes the fixed model from a quantized model and samples to calibrate on.
         replan: The same as a change of the plan; None if it changes ranges or weights instead.
+        is_about_data: Whether the calibration data may be the cause, so that others may be needed.
     """
 
     text: str
     run: Change
     replan: Callable[[PlacementPlan], PlacementPlan] | None = None
+    is_about_data: bool = False
 
     def entries(self, spec: QuantizationSpec | None, plan: PlacementPlan) -> QuantizationSpec:
         """Return a copy of `spec`, with which `plan` was made, with an entry per layer that the fix changes.
@@ -75,13 +77,16 @@ def planned(text: str, replan: Callable[[PlacementPlan], PlacementPlan]) -> Fix:
     return Fix(text, run, replan)
 
 
-def calibrate_anew(text: str, method: str | None = None, pairs: Collection[str] = ()) -> Fix:
+def calibrate_anew(
+    text: str, method: str | None = None, pairs: Collection[str] = (), *, is_about_data: bool = False
+) -> Fix:
     """Return a fix that calibrates again.
 
     Args:
         text: The fix in imperative form.
         method: The calibration method; None for the one that the model was calibrated by.
         pairs: Names of the Q/DQ pairs that get a new range; empty for all.
+        is_about_data: Whether the calibration data may be the cause, so that others may be needed.
     """
 
     def run(q_model: QuantizedModel, data: Any) -> QuantizedModel:
@@ -97,7 +102,7 @@ def calibrate_anew(text: str, method: str | None = None, pairs: Collection[str] 
                     layer.set_range(min(low for low, _ in ends), max(high for _, high in ends))
         return other
 
-    return Fix(text, run)
+    return Fix(text, run, is_about_data=is_about_data)
 
 
 def keep_in_float(switches: Collection[Switch], text: str = "") -> Fix:

@@ -52,7 +52,7 @@ def stale_statistics(evidence: Evidence) -> Iterator[Finding]:
     if worst is not None:
         off, layer, tensor, text = worst
         more = f"; {count - 1} more normalizations are off" if count > 1 else ""
-        fix = statistics_taken("take the statistics of the normalizations from these data, and calibrate anew")
+        fix = statistics_taken("take the statistics of the normalizations from data like these, and calibrate anew")
         # No site has this error, which is there without quantization; it is weighed against the error of quantization.
         share = off / (off + evidence.noise.total)
         yield Finding(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from qdq_workbench._documents import SavedReport, json_number
@@ -71,7 +71,7 @@ class Patient:
     Args:
         q_model: The quantized model that was examined.
         samples: The data that it was examined on.
-        calibration_data: The data that fixes are calibrated on.
+        calibration_data: The data that fixes are calibrated on, unless others are needed.
         metric: The metric of the gains.
         reference: The float model's outputs on the data.
     """
@@ -137,9 +137,11 @@ class Diagnosis(SavedReport):
         """Return the quantized model with causes removed, and set the gain of each cause.
 
         Of several fixes of a cause, the first one is taken that removes half of the cause's share of the error, else
-        the one with the least error. Given causes are always removed, in the given order. Without causes, all are
-        tried in the order of the report, each on the model so far, and kept if the metric improves; a fix that changes
-        the function of the float model is kept only if the metric uses labels.
+        the one with the least error. Where the calibration data may be the cause, the fix is tried on the samples of
+        the diagnosis, too; what is calibrated after it is calibrated on the same data. Given causes are always removed,
+        in the given order. Without causes, all are tried in the order of the report, each on the model so far, and kept
+        if the metric improves; a fix that changes the function of the float model is kept only if the metric uses
+        labels.
 
         Args:
             *causes: Causes of this report, their indices in it, or their kinds; none for all.
@@ -160,7 +162,7 @@ class Diagnosis(SavedReport):
         chosen = [self._cause(cause) for cause in causes] if causes else list(self.causes)
         samples = self.patient.samples if data is None else read_samples(self.patient.q_model, data)
         bench = _Bench(self.patient, samples)
-        now = bench.treated_by(None, self.patient.q_model)
+        now = bench.measured("", self.patient.q_model, self.patient.calibration_data)
         with shown_progress(progress, f"Fixes for {self.model}", verbose=verbose) as show:
             for done, cause in enumerate(chosen):
                 if stop is not None and stop():
@@ -255,12 +257,13 @@ class Diagnosis(SavedReport):
 
 @dataclasses.dataclass(frozen=True)
 class _Treated:
-    """A fixed model with the text of its fix, its metric and the error of its outputs."""
+    """A fixed model with the text of its fix, its metric, the error of its outputs and the data for its ranges."""
 
     text: str
     model: QuantizedModel
     value: float
     noise: float
+    data: Any
 
 
 class _Bench:
@@ -279,20 +282,28 @@ class _Bench:
                 "Received: data without labels"
             )
 
-    def treated_by(self, fix: Fix | None, model: QuantizedModel) -> _Treated:
-        """Return a model with its metric and error, measured in one run; `fix` is None for the examined model."""
+    def measured(self, text: str, model: QuantizedModel, data: Any) -> _Treated:
+        """Return a model with its metric and error, measured in one run; `text` is empty for the examined model."""
         outputs = model_outputs(model, self._samples)
         value = self._patient.metric.measure(self._reference, outputs, self._samples.labels)
-        return _Treated("" if fix is None else fix.text, model, value, noise_of(self._reference, outputs))
+        return _Treated(text, model, value, noise_of(self._reference, outputs), data)
 
     def treated(self, before: _Treated, cause: Cause) -> _Treated:
         """Return the model with the first fix that removes half of a cause's error, else with the best one."""
-        tried = []
-        for fix in cause.fixes:
-            tried.append(self.treated_by(fix, fix.run(before.model, self._patient.calibration_data)))
-            if len(cause.fixes) == 1 or tried[-1].noise <= before.noise * (1.0 - cause.share / 2.0):
+        tried: list[_Treated] = []
+        for fix, data in self._ways(before, cause):
+            tried.append(self.measured(fix.text, fix.run(before.model, data), data))
+            if tried[-1].noise <= before.noise * (1.0 - cause.share / 2.0):
                 return tried[-1]
         return min(tried, key=lambda each: each.noise)
+
+    def _ways(self, before: _Treated, cause: Cause) -> Iterator[tuple[Fix, Any]]:
+        """Yield the fixes of a cause with the data to run each on."""
+        seen = self._patient.samples.batches
+        for fix in cause.fixes:
+            yield fix, before.data
+            if fix.is_about_data and before.data is not seen:
+                yield fix, seen
 
 
 def _shown(value: float) -> str:

@@ -1,5 +1,6 @@
 """A checkpoint is of one graph and one metric: what has the same name and weights may still be another one."""
 
+import dataclasses
 import functools
 import importlib.util
 import sys
@@ -18,6 +19,9 @@ from qdq_workbench.errors import CheckpointError
 QUIET = {"verbose": False}
 DATA = np.random.default_rng(0).normal(size=(16, 4, 4, 1)).astype("float32")
 LABELS = np.arange(16) % 2
+
+
+TARGET = qdq.get_target("onnxruntime")
 
 
 def net(activation="relu", strides=1, scale=1.0, swapped=False, function=None):
@@ -74,6 +78,22 @@ def test_a_sweep_of_another_activation_or_stride_is_refused(tmp_path):
     for other in (net("gelu"), net(strides=2)):
         with pytest.raises(CheckpointError, match="another sweep"):
             qdq.sensitivity(other, DATA, plan=plan_of(other), **arguments)
+
+
+def test_a_search_for_an_altered_target_is_another_one(tmp_path):
+    model, arguments = net(), {"accuracy_floor": 0.0, "checkpoint": tmp_path / "search.json", **QUIET}
+
+    def searched(target):
+        qdq.search(model, DATA, plan=qdq.plan_placement(model, target=target), evaluate=len_of_layers, **arguments)
+
+    searched(TARGET)
+    searched(dataclasses.replace(TARGET))
+    with pytest.raises(CheckpointError, match="the plan"):
+        searched(dataclasses.replace(TARGET, bias="float"))
+
+
+def len_of_layers(model):
+    return float(len(model.layers))
 
 
 def metric(factor, added=0.0):
@@ -134,6 +154,8 @@ def made(source, **names):
 
 
 CALLS = "def judge(r, q):\n    return helper(r, q)"
+ANY = "def judge(r, q):\n    return sum('a' in name for name in q)"
+NESTED = "def judge(r, q):\n    def inner():\n        'says'\n        return 'b'\n    return inner()"
 SETS = "def judge(r, q):\n    return {'a', 'b', 'c'} & set(q)"
 EQUAL = [
     (lambda: lambda r, q: np.mean(q), lambda: lambda r, q: np.sum(q)),
@@ -142,6 +164,8 @@ EQUAL = [
     (lambda: functools.partial(default, factor=1.0), lambda: functools.partial(default, factor=3.0)),
     (lambda: default, lambda: functools.partial(default)),
     (lambda: made(CALLS, helper=metric(1.0)), lambda: made(CALLS, helper=metric(2.0))),
+    (lambda: made(ANY), lambda: made(ANY.replace("'a'", "'b'"))),
+    (lambda: made(NESTED), lambda: made(NESTED.replace("'b'", "'c'"))),
     (lambda: made(SETS), lambda: made(SETS.replace("'c'", "'d'"))),
     (lambda: made(CALLS.replace("helper", "weight *"), weight=2), lambda: made(CALLS.replace("helper", "weight *"))),
     (lambda: metric(np.arange(3)), lambda: metric(np.arange(4))),
@@ -155,6 +179,10 @@ EQUAL = [
 def test_functions_are_known_by_what_they_compute(make, other):
     assert identity_of(make()) == identity_of(make())
     assert identity_of(make()) != identity_of(other())
+
+
+def test_docstrings_do_not_count():
+    assert identity_of(made(NESTED)) == identity_of(made(NESTED.replace("says", "tells")))
 
 
 def test_what_a_call_changes_does_not_count():

@@ -12,10 +12,13 @@ import qdq_workbench as qdq
 from qdq_workbench.analysis import search as searching
 from qdq_workbench.analysis import search_run
 from qdq_workbench.analysis.levels import FLOAT
+from qdq_workbench.analysis.metrics import METRICS, mse
 from qdq_workbench.analysis.samples import read_samples, split_samples
 from qdq_workbench.analysis.search_goal import Goal
 from qdq_workbench.analysis.search_known import Known
-from qdq_workbench.analysis.search_result import SearchStep
+from qdq_workbench.analysis.search_moves import Decisions, Moves
+from qdq_workbench.analysis.search_outcome import reason_of
+from qdq_workbench.analysis.search_result import SearchStep, with_front
 from qdq_workbench.analysis.search_stopwatch import Stopwatch
 from qdq_workbench.errors import DataError
 
@@ -310,3 +313,77 @@ def test_wrong_cases_are_named_before_the_sweep(problem, monkeypatch):
 
     with pytest.raises(qdq.SpecError, match="must hold instances"):
         qdq.search(q_model, (x, y), accuracy_floor=0.5, cases=["AutoQDQCase"], **QUIET)
+
+
+def test_layers_that_the_ranking_lacks_are_searched_too(problem):
+    q_model, x, y, ranking = problem
+    partial = dataclasses.replace(ranking, entries=ranking.entries[:1], complete=False)
+    arguments = {"evaluate": lambda model: accuracy_of(model, x, y), "accuracy_floor": 0.9, **QUIET}
+
+    whole, found = (qdq.search(q_model, x, ranking=each, **arguments) for each in (ranking, partial))
+
+    assert {layer for step in found.history for layer in step.levels} == set(NAMES)
+    assert (found.best.cost, found.exact) == (whole.best.cost, whole.exact) == (whole.best.cost, True)
+
+
+def test_a_ranking_without_layers_is_refused(problem):
+    q_model, x, y, ranking = problem
+
+    with pytest.raises(DataError, match="ranking has no layers"):
+        qdq.search(q_model, (x, y), accuracy_floor=0.9, ranking=dataclasses.replace(ranking, entries=()), **QUIET)
+
+
+def test_own_metrics_named_like_those_of_the_library_have_their_own_range(problem):
+    q_model, x, y, ranking = problem
+
+    def accuracy(reference, outputs, labels):
+        return 100.0 * float(np.mean(np.argmax(outputs, axis=-1) == labels))
+
+    def sqnr(reference, outputs):
+        return 90.0 - float(np.mean((reference - outputs) ** 2))
+
+    percent = qdq.search(q_model, (x, y), metric=accuracy, accuracy_floor=90.0, ranking=ranking, **QUIET)
+    assert (percent.met, percent.float_accuracy) == (True, 100.0)
+    assert qdq.search(q_model, x, metric=sqnr, max_loss=80.0, ranking=ranking, **QUIET).met
+
+    own = qdq.sensitivity(q_model, x, metric=dataclasses.replace(METRICS["sqnr"], function=mse), **QUIET)
+    assert (own.metric, own.own_metric, ranking.own_metric) == ("sqnr", True, False)
+    trials = types.SimpleNamespace(base=q_model.plan, groups=None, expect=lambda more: None)
+    noise = Moves(trials, own, Decisions(), None).noise()
+    assert [noise[entry.layer, None] for entry in own.ranked()] == [1.0, 0.7, 0.7**2]  # by rank alone
+
+
+def test_a_placement_whose_metric_is_no_number_is_beaten_by_a_smaller_one():
+    steps = [SearchStep({}, 0.9, 10, 0, meets=True), SearchStep({"a": 8}, np.nan, 20, 0, meets=False)]
+
+    assert [step.on_front for step in with_front(steps)] == [True, False]
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_a_layer_whose_error_is_no_number_may_be_solved_for(problem, monkeypatch, value):
+    q_model, x, y, ranking = problem
+    monkeypatch.setattr(search_run, "MOST_EXACT", 1)
+    entries = (dataclasses.replace(ranking.entries[0], value=value), *ranking.entries[1:])
+    ranking = dataclasses.replace(ranking, entries=entries)
+
+    found = qdq.search(q_model, (x, y), objective="accuracy", max_bytes=10**9, ranking=ranking, **QUIET)
+
+    assert found.accuracy == found.float_accuracy
+    assert set(found.float_layers) == set(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("levels", "says"),
+    [
+        ({}, "no layers raised"),
+        ({"a": 8, "b": FLOAT}, "2 layers raised"),
+        ({"a": "inputs 0 without output"}, "the pairs of 1 layer moved"),
+        ({"a": 8, "b": "no inputs with output", "c": "with output"}, "1 layer raised and the pairs of 2 layers moved"),
+    ],
+)
+def test_the_reason_tells_moved_pairs_from_raised_layers(levels, says):
+    step = SearchStep(levels, 1.0, 10, 0, meets=True)
+
+    reason = reason_of(step, None, 1.0, Goal("macs", 0.5, None, None), complete=True, exact=False)
+
+    assert reason == f"The floor is met with {says}."

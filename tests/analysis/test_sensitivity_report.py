@@ -4,6 +4,8 @@ import dataclasses
 import json
 import math
 
+import keras
+import numpy as np
 import pytest
 
 import qdq_workbench as qdq
@@ -132,3 +134,52 @@ def test_the_figure_of_many_layers_shows_the_first():
 def test_reports_are_values():
     assert make() == make()
     assert dataclasses.replace(make(), mode="one_off") != make()
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"name": "head"},
+        {"name": "he*", "match": "glob"},
+        {"name": "h.+d", "match": "regex"},
+        {"name": "Dense", "is_keras_class": True},
+    ],
+)
+def test_apply_keeps_the_settings_of_sites_that_were_not_swept(wish):
+    image = keras.Input((4,), name="image")
+    model = keras.Model(image, keras.layers.Dense(2, name="head")(image))
+    spec = qdq.QuantizationSpec()
+    spec.add(**wish, quantize_config=qdq.LayerQuantizeConfig(weight={"num_bits": 4}))
+    plan = qdq.plan_placement(model, quantization_spec=spec, target="onnxruntime")
+    x = np.random.default_rng(0).normal(size=(8, 4)).astype("float32")
+    report = qdq.sensitivity(model, x, plan=plan, sites="input", verbose=False)
+    report = qdq.SensitivityReport.from_dict(json.loads(json.dumps(report.to_dict())))
+
+    chosen = qdq.plan_placement(model, quantization_spec=report.apply(top_k=1, spec=spec), target="onnxruntime")
+
+    (weight,) = (each for each in chosen.placements if each.layer == "head" and each.site == "weight")
+    assert weight.quantizer.num_bits == 4
+    assert not [each for each in chosen.placements if each.layer == "head" and each.site == "input"]
+
+
+def test_a_report_of_an_earlier_version_is_read():
+    data = make().to_dict()
+    for entry in data["entries"]:
+        del entry["classes"]
+    assert qdq.SensitivityReport.from_dict(data) == make()
+
+
+def test_layers_may_be_an_iterator():
+    image = keras.Input((4,), name="image")
+    model = keras.Model(image, keras.layers.Dense(2, name="head")(keras.layers.Dense(2, name="first")(image)))
+    x = np.random.default_rng(0).normal(size=(8, 4)).astype("float32")
+    report = qdq.sensitivity(model, x, layers=iter(["head"]), verbose=False)
+    assert [entry.layer for entry in report.entries] == ["head"]
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_every_form_of_the_report_says_whether_layers_are_missing(complete):
+    report = make(complete=complete)
+    assert [("some layers are missing" in text) for text in (report.summary(), report._repr_html_())] == [
+        not complete
+    ] * 2

@@ -97,3 +97,14 @@ def test_two_outputs_of_one_name_are_refused(cli, workplace):
     assert code == 2
     assert "Two outputs have the same name" in errors
     assert not (workplace / "twice.json").exists()
+
+
+@pytest.mark.parametrize("count", ["-1", "99"])
+def test_a_wrong_number_of_layers_is_named_before_the_sweep(cli, workplace, data, count):
+    code, _, errors = cli(
+        "sensitivity", "model.keras", "--data", "labelled.npz", "--top-k", count, "--spec-output", "none.yaml",
+        "--checkpoint", "unused.json",
+    )  # fmt: skip
+
+    assert (code, f"Received: --top-k {count}" in errors) == (2, True), errors
+    assert not (workplace / "unused.json").exists()
