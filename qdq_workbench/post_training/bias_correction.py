@@ -22,13 +22,14 @@ import numpy as np
 from qdq_workbench._progress import check_count
 from qdq_workbench.calibration.batches import input_batches
 from qdq_workbench.conversion.engine.deep_models import functional_model
-from qdq_workbench.conversion.engine.rebuild import Rebuilder, clone_operation
+from qdq_workbench.conversion.engine.rebuild import Rebuilder
 from qdq_workbench.errors import DataError
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name, is_activation
-from qdq_workbench.graph_builder import BoundGraph, Call
+from qdq_workbench.graph_builder import BoundGraph
 from qdq_workbench.placement.plan import Placement, PlacementPlan
 from qdq_workbench.placement.targets import Target
+from qdq_workbench.post_training.added_biases import BiasRebuilder
 from qdq_workbench.post_training.chains import AXES
 from qdq_workbench.post_training.gaussian import rectified_moments
 from qdq_workbench.post_training.weight_grids import bind_float, rounded, weight_placements
@@ -82,7 +83,7 @@ def correct_biases(
     check_count("steps", steps)
     bound = bind_float(model)
     correctable = {p.layer: p for p in weight_placements(model, bound, plan, target) if _is_correctable(bound.graph, p)}
-    builder = _BiasRebuilder(bound, correctable)
+    builder = BiasRebuilder(bound, correctable)
     corrected = builder.rebuilt(model.name)
     inputs = {layer: bound.graph.calls(layer)[0].inputs[0] for layer in correctable}
     if data is None:
@@ -95,32 +96,6 @@ def correct_biases(
             shift = _shift(clone, bound.graph.calls(layer)[0], placement, means[inputs[layer]])
             clone.bias.assign((np.asarray(clone.bias, np.float64) - shift).astype(np.float32))
     return corrected
-
-
-class _BiasRebuilder(Rebuilder):
-    """Copies a model and adds a bias to every layer that is corrected."""
-
-    def __init__(self, bound: BoundGraph, correctable: dict[str, Placement]) -> None:
-        super().__init__(bound)
-        self._correctable = correctable
-
-    def make(self, call: Call) -> Any:
-        """Clone a layer; one that is corrected gets a bias."""
-        clone = super().make(call)
-        if call.node.layer not in self._correctable or clone.use_bias:
-            return clone
-        return clone_operation(type(clone).from_config({**clone.get_config(), "use_bias": True}), clone.name)
-
-    def copy_weights(self) -> None:
-        """Copy all variables; a new bias stays zero."""
-        sources = {call.node.layer: call.operation for call in self.bound.calls}
-        for layer, clone in self.clones.items():
-            if not isinstance(clone, keras.layers.Layer):
-                continue
-            theirs = list(sources[layer].variables)
-            for ours, value in zip(clone.variables, theirs, strict=False):  # the kernel comes first, a new bias last
-                ours.assign(value)
-            clone.trainable = sources[layer].trainable
 
 
 def _is_correctable(graph: ModelGraph, placement: Placement) -> bool:
