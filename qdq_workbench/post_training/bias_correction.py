@@ -32,7 +32,7 @@ from qdq_workbench.placement.targets import Target
 from qdq_workbench.post_training.added_biases import BiasRebuilder
 from qdq_workbench.post_training.chains import AXES
 from qdq_workbench.post_training.gaussian import rectified_moments
-from qdq_workbench.post_training.weight_grids import bind_float, rounded, weight_placements
+from qdq_workbench.post_training.weight_grids import bind_float, rounded, variable_of, weight_placements
 
 
 def correct_biases(
@@ -115,7 +115,8 @@ def _is_correctable(graph: ModelGraph, placement: Placement) -> bool:
 
 def _shift(layer: Any, node: Node, placement: Placement, means: np.ndarray) -> np.ndarray:
     """Return the mean shift of every output channel."""
-    kernel = np.asarray(layer.kernel, np.float32)
+    # The attribute `kernel` of a layer with a low-rank update is the sum, of which only the kernel is rounded.
+    kernel = np.asarray(variable_of(layer, "kernel"), np.float32)
     error = rounded(kernel, placement.quantizer) - kernel
     if node.class_name == "DepthwiseConv2D":
         # Keras orders the outputs by channel, then by multiplier, as flattening (C, M) does.

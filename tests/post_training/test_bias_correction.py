@@ -80,7 +80,8 @@ def test_the_source_is_only_read_and_the_copy_differs_in_biases_alone():
     assert corrected.get_layer("first").use_bias
 
 
-def test_means_are_those_behind_an_adapted_normalization():
+@pytest.mark.parametrize("low_rank", [False, True])
+def test_means_are_those_behind_an_adapted_normalization(low_rank):
     keras.utils.set_random_seed(0)
     x = np.random.default_rng(0).normal(3.0, 2.0, (64, 4)).astype("float32")
     norm = layers.Normalization(name="norm")
@@ -88,6 +89,10 @@ def test_means_are_those_behind_an_adapted_normalization():
     image = keras.Input((4,), name="image")
     hidden = layers.ReLU(name="relu")(norm(image))
     model = keras.Model(image, layers.Dense(3, use_bias=False, bias_initializer="ones", name="head")(hidden))
+    if low_rank:  # the update is added to the rounded kernel
+        head = model.get_layer("head")
+        head.enable_lora(2)
+        head.lora_kernel_b.assign(keras.ops.ones_like(head.lora_kernel_b))
     spec = qdq.QuantizationSpec()
     spec.add("head", quantize_input=False)
     corrected = correct_biases(model, x, plan=qdq.plan_placement(model, "partial", spec, target=coarse()))
