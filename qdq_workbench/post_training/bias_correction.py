@@ -14,6 +14,7 @@ Sources: Nagel et al. 2019, arXiv:1906.04721, section 4.2; Finkelstein et al. 20
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import keras
@@ -21,6 +22,7 @@ import numpy as np
 
 from qdq_workbench._progress import check_count
 from qdq_workbench.calibration.batches import input_batches
+from qdq_workbench.calibration.failures import failures_named
 from qdq_workbench.conversion.engine.deep_models import functional_model
 from qdq_workbench.conversion.engine.rebuild import Rebuilder
 from qdq_workbench.errors import DataError
@@ -135,10 +137,9 @@ def _measured_means(
     function = functional_model(model.inputs, [builder.values[name] for name in names], name="means")
     totals = [np.zeros(builder.values[name].shape[-1]) for name in names]
     counts = [0] * len(names)
-    for position, inputs in enumerate(input_batches(model, data, batch_size)):
-        if steps is not None and position >= steps:
-            break
-        values = keras.tree.flatten(function(inputs, training=False))
+    for inputs in itertools.islice(input_batches(model, data, batch_size), steps):
+        with failures_named(inputs):
+            values = keras.tree.flatten(function(inputs, training=False))
         for index, value in enumerate(values):
             array = np.asarray(value, np.float64).reshape(-1, value.shape[-1])
             totals[index] += array.sum(axis=0)

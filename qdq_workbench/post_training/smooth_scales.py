@@ -20,6 +20,7 @@ Source: Xiao et al. 2022, arXiv:2211.10438, equation 4; the error is that of ind
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any
 
 import keras
@@ -28,6 +29,7 @@ import numpy.typing as npt
 
 from qdq_workbench._progress import check_count
 from qdq_workbench.calibration.batches import input_batches
+from qdq_workbench.calibration.failures import failures_named
 from qdq_workbench.conversion.engine.deep_models import functional_model
 from qdq_workbench.conversion.engine.rebuild import Rebuilder
 from qdq_workbench.errors import DataError, QuantizerError
@@ -293,10 +295,10 @@ def _measured(
         return {}
     function = functional_model(model.inputs, [builder.values[name] for name in tensors], name="channels")
     found: dict[str, list[Any]] = {}
-    for position, inputs in enumerate(input_batches(model, data, batch_size)):
-        if steps is not None and position >= steps:
-            break
-        for name, value in zip(tensors, keras.tree.flatten(function(inputs, training=False)), strict=True):
+    for position, inputs in enumerate(itertools.islice(input_batches(model, data, batch_size), steps)):
+        with failures_named(inputs):
+            values = keras.tree.flatten(function(inputs, training=False))
+        for name, value in zip(tensors, values, strict=True):
             rows = np.asarray(value, np.float64).reshape(-1, value.shape[-1])
             if not np.isfinite(rows).all():
                 raise DataError(
