@@ -166,6 +166,10 @@ def _means_of_norms(bound: BoundGraph, tensors: set[str]) -> dict[str, np.ndarra
         if node.is_operation or not node.is_a("BatchNormalization"):
             continue
         norm = layers[node.name]
+        axis = norm.axis[0] if isinstance(norm.axis, (list, tuple)) else norm.axis
+        rank = len(graph.tensors[tensor].shape)
+        if axis % rank != rank - 1:  # its channels are not those that the layer behind it reads
+            continue
         size = norm.moving_mean.shape
         beta = np.asarray(norm.beta, np.float64) if norm.center else np.zeros(size)
         gamma = np.asarray(norm.gamma, np.float64) if norm.scale else np.ones(size)

@@ -80,6 +80,13 @@ def test_the_source_is_only_read_and_the_copy_differs_in_biases_alone():
     assert corrected.get_layer("first").use_bias
 
 
+def test_without_data_a_normalization_of_another_axis_tells_no_means():
+    image = keras.Input((3, 4), name="image")
+    hidden = layers.BatchNormalization(axis=1, name="norm")(image)
+    model = keras.Model(image, layers.Conv1D(2, 1, name="head")(layers.ReLU(name="relu")(hidden)))
+    np.testing.assert_array_equal(correct_biases(model, target=coarse()).get_layer("head").bias, 0.0)
+
+
 @pytest.mark.parametrize("low_rank", [False, True])
 def test_means_are_those_behind_an_adapted_normalization(low_rank):
     keras.utils.set_random_seed(0)
