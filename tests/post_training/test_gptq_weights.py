@@ -173,6 +173,22 @@ def test_a_layer_that_reads_inputs_of_several_ranks_is_rounded_for_all_of_them()
     assert unit.learned_error < unit.nearest_error / 2
 
 
+class Shifting(layers.Layer):
+    """A layer whose default is to compute as in training."""
+
+    def call(self, inputs, training=True):
+        return inputs + 100.0 if training else inputs
+
+
+def test_the_inputs_of_layers_are_those_of_inference():
+    rows = keras.Input((40,), name="rows")
+    hidden = Shifting(name="shifting")(layers.Dense(32, name="first")(rows))
+    q_model = quantized(keras.Model(rows, layers.Dense(4, name="head")(hidden)))
+    units = gptq_weights(q_model, X[:, 0], verbose=False).units
+    assert units[1].layers == ("head",)
+    assert units[1].nearest_error < 10 * units[0].nearest_error
+
+
 def test_a_hessian_without_an_inverse_is_told_and_everything_put_back():
     image = keras.Input((64,), name="image")
     q_model = quantized(keras.Model(image, layers.Dense(4, name="head")(image)))
