@@ -25,8 +25,8 @@ def input_batches(model: keras.Model, data: Any, batch_size: int = 32) -> Iterat
 
     Args:
         model: The model whose inputs the batches must fit.
-        data: Samples as one array (or one per input), a `tf.data.Dataset`, a Keras `PyDataset`, a function that
-            returns an iterable, or an iterable of batches. Labels after the inputs are ignored.
+        data: Samples as one array (or one per input, also in a tuple with labels behind them), a `tf.data.Dataset`, a
+            Keras `PyDataset`, a function that returns an iterable, or an iterable of batches. Labels are ignored.
         batch_size: The batch size for data given as arrays.
 
     Raises:
@@ -95,10 +95,27 @@ def _samples(model: keras.Model, data: Any) -> list[Any] | None:
         return [data]
     if isinstance(data, Mapping):
         return _in_order(model, data)
-    if isinstance(data, tuple) and len(data) in (2, 3) and len(model.inputs) == 1 and _is_array(data[0]):
-        return [data[0]]  # (inputs, labels[, sample weights])
-    several = len(model.inputs) > 1 and isinstance(data, (list, tuple)) and len(data) == len(model.inputs)
-    return list(data) if several and all(_is_array(array) for array in data) else None
+    if isinstance(data, tuple) and len(data) in (2, 3):  # perhaps (inputs, labels[, sample weights])
+        inputs, labels = data[:2]
+        if len(model.inputs) == 1 and _is_array(inputs):
+            return [inputs]
+        if isinstance(inputs, Mapping) and not _could_be_inputs(model, labels):
+            return _in_order(model, inputs)
+        if _are_arrays(model, inputs) and not _could_be_inputs(model, labels):
+            return list(inputs)
+    return list(data) if len(model.inputs) > 1 and _are_arrays(model, data) else None
+
+
+def _are_arrays(model: keras.Model, value: Any) -> bool:
+    """Return whether a value is a list or tuple with one array per input."""
+    return isinstance(value, (list, tuple)) and len(value) == len(model.inputs) and all(map(_is_array, value))
+
+
+def _could_be_inputs(model: keras.Model, value: Any) -> bool:
+    """Return whether what follows a dict or a list of inputs could be a second batch of them, rather than labels."""
+    if isinstance(value, Mapping):
+        return not {*_names(model), *(_keys(model) or ())}.isdisjoint(value)
+    return isinstance(value, (list, tuple)) and len(value) == len(model.inputs)
 
 
 def _inputs_of(model: keras.Model, batch: Any) -> list[Any]:

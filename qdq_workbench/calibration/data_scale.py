@@ -72,7 +72,7 @@ class _Seen:
     """
 
     def __init__(self, end: float) -> None:
-        self.end, self.low, self.high, self.dtype = end, 0.0, 0.0, ""
+        self.end, self.low, self.high, self.dtype = end, np.inf, -np.inf, ""
         self._beyond = self._all = 0
 
     def add(self, array: Any) -> None:

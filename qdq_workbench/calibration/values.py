@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from qdq_workbench._progress import check_count
 from qdq_workbench.calibration.batches import input_batches
 from qdq_workbench.calibration.failures import failures_named
 from qdq_workbench.conversion.engine.deep_models import functional_model
@@ -51,7 +53,7 @@ def tensor_values(
         data: As for `calibrate`.
         tensors: Names of float tensors in the model's graph, quantized or not; None for all.
         compare: Whether to compute the values in the quantized model as well; it must be calibrated.
-        steps: The maximum number of batches; None for all.
+        steps: The maximum number of batches, at least 1; None for all.
         batch_size: The batch size for data given as arrays.
 
     Returns:
@@ -59,7 +61,7 @@ def tensor_values(
 
     Raises:
         SpecError: If there is no such float tensor; the message shows the nearest names.
-        DataError: If there is no data, or a batch has the wrong shape.
+        DataError: If there is no data, a batch has the wrong shape, or `steps` is out of its range.
         NotQuantizedError: If the model was not made by `quantize_model`.
 
     Example:
@@ -70,6 +72,7 @@ def tensor_values(
         [[[0.0, 2.0]]]
     """
     check_quantized(q_model)
+    check_count("steps", steps)
     view = float_view(q_model).tensors
     floats = [name for name, tensor in view.items() if "float" in keras.backend.standardize_dtype(tensor.dtype)]
     names = floats if tensors is None else list(dict.fromkeys(tensors))
@@ -77,7 +80,9 @@ def tensor_values(
         if name not in floats:
             raise SpecError(f"The model has no tensor of that name. {nearest_names(name, floats)} Received: {name!r}")
     function = functional_model(q_model.inputs, [view[name] for name in names], name="tensor_values")
-    return _values(q_model, function, names, input_batches(q_model, data, batch_size), compare=compare, steps=steps)
+    # `islice` takes no batch beyond `steps` from the caller's iterator.
+    batches = itertools.islice(input_batches(q_model, data, batch_size), steps)
+    return _values(q_model, function, names, batches, compare=compare)
 
 
 def weight_values(q_model: QuantizedModel) -> dict[str, np.ndarray]:
@@ -114,7 +119,6 @@ def _values(
     batches: Iterator[list[Any]],
     *,
     compare: bool,
-    steps: int | None,
 ) -> Iterator[TensorValues]:
     """Run the batches; both runs share one traced function, because the quantizers' switches are variables."""
     dtypes = [tensor.dtype for tensor in q_model.inputs]
@@ -130,11 +134,10 @@ def _values(
         with switches_kept(layers):
             for layer in layers:
                 layer.enabled.assign(value=on)
+                layer.bypassed = False  # else the trace has no quantizer to switch on
             return {name: value.numpy() for name, value in zip(names, run(inputs), strict=True)}
 
-    for position, batch in enumerate(batches):
-        if steps is not None and position >= steps:
-            return
+    for batch in batches:
         inputs = [tf.cast(tf.convert_to_tensor(x), dtype) for x, dtype in zip(batch, dtypes, strict=True)]
         with failures_named(batch):
             values = TensorValues(read(inputs, on=False), read(inputs, on=True) if compare else None)

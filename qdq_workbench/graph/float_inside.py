@@ -16,9 +16,13 @@ def float_inside(node: Node) -> tuple[str, str]:
     return node.once(_float_inside)
 
 
+def has_low_rank_update(node: Node) -> bool:
+    """Return whether a layer adds a low-rank update (LoRA) to its weights."""
+    return any(weight.name.rpartition("/")[2].startswith("lora_") for weight in node.weights)
+
+
 def _float_inside(node: Node) -> tuple[str, str]:
-    updated = [weight.name for weight in node.weights if weight.name.rpartition("/")[2].startswith("lora_")]
-    if updated:
+    if has_low_rank_update(node):
         return (
             "its low-rank update (LoRA) is added to the dequantized weight, so it is computed in float",
             "quantize merge_lora(model) to run it on integers",

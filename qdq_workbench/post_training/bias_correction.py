@@ -14,6 +14,7 @@ Sources: Nagel et al. 2019, arXiv:1906.04721, section 4.2; Finkelstein et al. 20
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import keras
@@ -21,17 +22,19 @@ import numpy as np
 
 from qdq_workbench._progress import check_count
 from qdq_workbench.calibration.batches import input_batches
+from qdq_workbench.calibration.failures import failures_named
 from qdq_workbench.conversion.engine.deep_models import functional_model
-from qdq_workbench.conversion.engine.rebuild import Rebuilder, clone_operation
+from qdq_workbench.conversion.engine.rebuild import Rebuilder
 from qdq_workbench.errors import DataError
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name, is_activation
-from qdq_workbench.graph_builder import BoundGraph, Call
+from qdq_workbench.graph_builder import BoundGraph
 from qdq_workbench.placement.plan import Placement, PlacementPlan
 from qdq_workbench.placement.targets import Target
+from qdq_workbench.post_training.added_biases import BiasRebuilder
 from qdq_workbench.post_training.chains import AXES
 from qdq_workbench.post_training.gaussian import rectified_moments
-from qdq_workbench.post_training.weight_grids import bind_float, rounded, weight_placements
+from qdq_workbench.post_training.weight_grids import bind_float, rounded, variable_of, weight_placements
 
 
 def correct_biases(
@@ -82,7 +85,7 @@ def correct_biases(
     check_count("steps", steps)
     bound = bind_float(model)
     correctable = {p.layer: p for p in weight_placements(model, bound, plan, target) if _is_correctable(bound.graph, p)}
-    builder = _BiasRebuilder(bound, correctable)
+    builder = BiasRebuilder(bound, correctable)
     corrected = builder.rebuilt(model.name)
     inputs = {layer: bound.graph.calls(layer)[0].inputs[0] for layer in correctable}
     if data is None:
@@ -95,32 +98,6 @@ def correct_biases(
             shift = _shift(clone, bound.graph.calls(layer)[0], placement, means[inputs[layer]])
             clone.bias.assign((np.asarray(clone.bias, np.float64) - shift).astype(np.float32))
     return corrected
-
-
-class _BiasRebuilder(Rebuilder):
-    """Copies a model and adds a bias to every layer that is corrected."""
-
-    def __init__(self, bound: BoundGraph, correctable: dict[str, Placement]) -> None:
-        super().__init__(bound)
-        self._correctable = correctable
-
-    def make(self, call: Call) -> Any:
-        """Clone a layer; one that is corrected gets a bias."""
-        clone = super().make(call)
-        if call.node.layer not in self._correctable or clone.use_bias:
-            return clone
-        return clone_operation(type(clone).from_config({**clone.get_config(), "use_bias": True}), clone.name)
-
-    def copy_weights(self) -> None:
-        """Copy all variables; a new bias stays zero."""
-        sources = {call.node.layer: call.operation for call in self.bound.calls}
-        for layer, clone in self.clones.items():
-            if not isinstance(clone, keras.layers.Layer):
-                continue
-            theirs = list(sources[layer].variables)
-            for ours, value in zip(clone.variables, theirs, strict=False):  # the kernel comes first, a new bias last
-                ours.assign(value)
-            clone.trainable = sources[layer].trainable
 
 
 def _is_correctable(graph: ModelGraph, placement: Placement) -> bool:
@@ -140,7 +117,8 @@ def _is_correctable(graph: ModelGraph, placement: Placement) -> bool:
 
 def _shift(layer: Any, node: Node, placement: Placement, means: np.ndarray) -> np.ndarray:
     """Return the mean shift of every output channel."""
-    kernel = np.asarray(layer.kernel, np.float32)
+    # The attribute `kernel` of a layer with a low-rank update is the sum, of which only the kernel is rounded.
+    kernel = np.asarray(variable_of(layer, "kernel"), np.float32)
     error = rounded(kernel, placement.quantizer) - kernel
     if node.class_name == "DepthwiseConv2D":
         # Keras orders the outputs by channel, then by multiplier, as flattening (C, M) does.
@@ -159,10 +137,9 @@ def _measured_means(
     function = functional_model(model.inputs, [builder.values[name] for name in names], name="means")
     totals = [np.zeros(builder.values[name].shape[-1]) for name in names]
     counts = [0] * len(names)
-    for position, inputs in enumerate(input_batches(model, data, batch_size)):
-        if steps is not None and position >= steps:
-            break
-        values = keras.tree.flatten(function(inputs, training=False))
+    for inputs in itertools.islice(input_batches(model, data, batch_size), steps):
+        with failures_named(inputs):
+            values = keras.tree.flatten(function(inputs, training=False))
         for index, value in enumerate(values):
             array = np.asarray(value, np.float64).reshape(-1, value.shape[-1])
             totals[index] += array.sum(axis=0)
@@ -189,6 +166,10 @@ def _means_of_norms(bound: BoundGraph, tensors: set[str]) -> dict[str, np.ndarra
         if node.is_operation or not node.is_a("BatchNormalization"):
             continue
         norm = layers[node.name]
+        axis = norm.axis[0] if isinstance(norm.axis, (list, tuple)) else norm.axis
+        rank = len(graph.tensors[tensor].shape)
+        if axis % rank != rank - 1:  # its channels are not those that the layer behind it reads
+            continue
         size = norm.moving_mean.shape
         beta = np.asarray(norm.beta, np.float64) if norm.center else np.zeros(size)
         gamma = np.asarray(norm.gamma, np.float64) if norm.scale else np.ones(size)

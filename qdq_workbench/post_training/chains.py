@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from qdq_workbench.graph.float_inside import has_low_rank_update
 from qdq_workbench.graph.kinds import ACTIVATION_LAYERS, CROPPINGS, DROPOUTS, PADDINGS, POOLINGS, UPSAMPLINGS
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name
@@ -76,6 +77,8 @@ def _is_rewritable(graph: ModelGraph, node: Node) -> bool:
         and node.settings.get("groups", 1) == 1
         and len(graph.calls(node.layer)) == 1
         and any(weight.name == "kernel" for weight in node.weights)
+        # Scaling the kernel alone would leave the update as it is.
+        and not has_low_rank_update(node)
         # With a multiplier every channel has several outputs, which axis 2 of the kernel cannot scale one by one.
         and (node.class_name != "DepthwiseConv2D" or _kernel_shape(node)[-1] == 1)
     )
@@ -91,5 +94,5 @@ def _passes_channels(graph: ModelGraph, node: Node) -> bool:
     if len(node.inputs) != 1 or len(graph.calls(node.layer)) != 1:
         return False
     if node.class_name in ACTIVATION_LAYERS:
-        return activation_name(node) in HOMOGENEOUS and not node.settings.get("threshold")
+        return activation_name(node) in HOMOGENEOUS
     return node.class_name in PER_CHANNEL and node.settings.get("data_format", "channels_last") == "channels_last"

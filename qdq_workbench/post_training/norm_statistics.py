@@ -19,10 +19,11 @@ import numpy.typing as npt
 from qdq_workbench._interrupts import interrupts_held, interrupts_released
 from qdq_workbench._progress import ProgressFunction, check_functions, shown_progress
 from qdq_workbench.calibration.batches import input_batches
-from qdq_workbench.conversion.engine.deep_models import functional_model
+from qdq_workbench.calibration.failures import failures_named
 from qdq_workbench.conversion.engine.traced import traced
 from qdq_workbench.errors import DataError
-from qdq_workbench.graph_builder import bind_graph
+from qdq_workbench.graph_builder import BoundGraph, bind_graph
+from qdq_workbench.post_training.rounding.compute import compute
 
 Floats = npt.NDArray[np.float64]
 
@@ -38,8 +39,9 @@ def estimate_statistics(
     """Set the moving statistics of every batch normalization to the mean and the variance of its inputs on data.
 
     Use it for a quantized model after quantization-aware training, or after any other change of its weights, before
-    the export. Ranges of activations behind a normalization are not changed, so calibrate again if the activations
-    changed much. It works on a float model too, but changes its function, so judge the result by labels.
+    the export. As in training, positions that a mask leaves out, such as padding, do not count. Ranges of activations
+    behind a normalization are not changed, so calibrate again if the activations changed much. It works on a float
+    model too, but changes its function, so judge the result by labels.
 
     Args:
         model: A quantized model, or a functional or sequential float model; its normalizations change in place. Ctrl-C
@@ -55,7 +57,7 @@ def estimate_statistics(
 
     Raises:
         DataError: If the data do not fit the model, are exhausted before the last normalization, or if the input of a
-            normalization holds NaN or infinity.
+            normalization holds NaN or infinity, or is padding alone.
         UnsupportedModelError: If the model's graph cannot be read.
         UnbuiltModelError: If the model does not know its input shape.
 
@@ -69,45 +71,71 @@ def estimate_statistics(
     """
     check_functions(progress=progress)
     bound = bind_graph(model)
-    reads: dict[str, tuple[Any, list[Any]]] = {}
-    for call in bound.calls:
-        if isinstance(call.operation, keras.layers.BatchNormalization):
-            reads.setdefault(call.node.layer, (call.operation, []))[1].append(bound.tensors[call.node.inputs[0]])
-    before = [(v, v.numpy()) for norm, _ in reads.values() for v in (norm.moving_mean, norm.moving_variance)]
+    norms: dict[str, Any] = {
+        call.node.layer: call.operation
+        for call in bound.calls
+        if isinstance(call.operation, keras.layers.BatchNormalization)
+    }
+    before = [(v, v.numpy()) for norm in norms.values() for v in (norm.moving_mean, norm.moving_variance)]
     with interrupts_held():
         try:
             with shown_progress(progress, f"Statistics of {model.name}", verbose=verbose) as show:
-                for done, (layer, (norm, tensors)) in enumerate(reads.items()):
-                    mean, variance = _moments(model, layer, norm, tensors, data, batch_size)
+                for done, (layer, norm) in enumerate(norms.items()):
+                    mean, variance = _moments(model, bound, layer, data, batch_size)
                     norm.moving_mean.assign(mean.astype(np.float32))
                     norm.moving_variance.assign(variance.astype(np.float32))
                     with interrupts_released():
-                        show(done + 1, len(reads), layer)
+                        show(done + 1, len(norms), layer)
         except BaseException:
             for variable, value in before:
                 variable.assign(value)
             raise
-    return len(reads)
+    return len(norms)
 
 
-def _moments(
-    model: keras.Model, layer: str, norm: Any, tensors: list[Any], data: Any, batch_size: int
-) -> tuple[Floats, Floats]:
-    """Return mean and variance per channel of some tensors over data, updated per batch by Chan's formula."""
+def _moments(model: keras.Model, bound: BoundGraph, layer: str, data: Any, batch_size: int) -> tuple[Floats, Floats]:
+    """Return mean and variance per channel of a layer's inputs over data, updated per batch by Chan's formula."""
+    own = [place for place, call in enumerate(bound.calls) if call.node.layer == layer]
+    calls = bound.calls[: own[-1]]
+
+    def read(inputs: list[Any]) -> list[Any]:
+        # Not as a Keras model: the tensors inside a nested model do not depend on the inputs of the outer one.
+        known = compute(calls, dict(zip(bound.input_tensors, inputs, strict=True)))
+        return [[known[name] for name in bound.calls[place].node.inputs] for place in own]
+
+    run = traced(read, model.inputs)
+    norm = bound.calls[own[0]].operation
     axis = norm.axis[0] if isinstance(norm.axis, (list, tuple)) else norm.axis
-    function = functional_model(model.inputs, tensors, name="norm_inputs")
-    run = traced(lambda inputs: keras.tree.flatten(function(inputs, training=False)), model.inputs)
-    count, mean, deviations = 0, np.zeros(()), np.zeros(())
+    count, mean, deviations = np.zeros(()), np.zeros(()), np.zeros(())
     for inputs in input_batches(model, data, batch_size):
-        for value in run(list(inputs)):
-            rows = np.moveaxis(np.asarray(value), axis, -1).reshape(-1, value.shape[axis]).astype(np.float64)
+        with failures_named(inputs):
+            found = run(list(inputs))
+        for tensors in found:
+            rows, valid = _rows(*map(np.asarray, tensors), axis=axis)
             if not np.isfinite(rows).all():
                 raise DataError(
                     "A normalization that reads NaN or infinity has no mean; drop such samples, or look for the layer "
                     f"that makes them. Received: {int((~np.isfinite(rows)).sum())} such values in front of {layer!r}"
                 )
-            shift, total = rows.mean(axis=0) - mean, count + len(rows)
-            deviations = deviations + rows.var(axis=0) * len(rows) + np.square(shift) * count * len(rows) / total
-            mean = mean + shift * len(rows) / total
+            number = valid.sum(axis=0)
+            own_mean = rows.sum(axis=0) / np.maximum(number, 1)
+            shift, total = own_mean - mean, count + number
+            share = number / np.maximum(total, 1)
+            deviations = deviations + np.where(valid, np.square(rows - own_mean), 0.0).sum(axis=0)
+            deviations = deviations + np.square(shift) * count * share
+            mean = mean + shift * share
             count = total
+    if not np.all(count):
+        raise DataError(
+            "A normalization has no statistics where its mask leaves out all values; give samples that are not padding "
+            f"alone. Received: {int((count == 0).sum())} channels without a value in front of {layer!r}"
+        )
     return mean, deviations / count
+
+
+def _rows(values: npt.NDArray[Any], mask: npt.NDArray[Any] | None = None, *, axis: int) -> tuple[Floats, Any]:
+    """Return values as (N, channels), and whether each of them counts: a masked one is 0 and does not."""
+    # The mask lacks the last axis, as in the layer's own training.
+    valid = np.ones(values.shape, bool) if mask is None else np.broadcast_to(mask[..., None], values.shape)
+    rows, counts = (np.moveaxis(each, axis, -1).reshape(-1, values.shape[axis]) for each in (values, valid))
+    return np.where(counts, rows, 0.0).astype(np.float64), counts

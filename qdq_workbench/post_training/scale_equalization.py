@@ -41,8 +41,9 @@ def equalize_scales(model: keras.Model, method: str = "ranges") -> keras.Model:
 
     Batch normalizations are folded first. A channel is scaled if a convolution (`Conv1D`, `Conv2D`, `Conv1DTranspose`,
     `Conv2DTranspose`, `DepthwiseConv2D`) or a `Dense` has exactly one reader of these classes, with only ReLU-like
-    activations and per-channel layers (pooling, padding, dropout) in between; nothing else changes. The function of
-    the model stays the same up to float rounding. See the module docstring for the equations.
+    activations and per-channel layers (pooling, padding, dropout) in between; nothing else changes. Layers with
+    low-rank updates (LoRA) stay as they are: `merge_lora` first. The function of the model stays the same up to float
+    rounding. See the module docstring for the equations.
 
     Args:
         model: A built functional or sequential Keras model; it is only read. Nested models are flattened.

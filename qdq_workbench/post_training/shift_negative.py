@@ -20,11 +20,11 @@ from typing import Any
 import keras
 import numpy as np
 
-from qdq_workbench.conversion.engine.rebuild import Rebuilder, clone_operation
 from qdq_workbench.errors import SpecError
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name, is_activation
 from qdq_workbench.graph_builder import BoundGraph, Call
+from qdq_workbench.post_training.added_biases import BiasRebuilder
 from qdq_workbench.post_training.chains import AXES
 from qdq_workbench.post_training.weight_grids import bind_float
 
@@ -112,15 +112,15 @@ def _pads_by_size(graph: ModelGraph, node: Node) -> bool:
     return None in shape[1:-1] and any(stride != 1 for stride in _per_axis(node, "strides", shape))
 
 
-class _ShiftingRebuilder(Rebuilder):
+class _ShiftingRebuilder(BiasRebuilder):
     """Adds the shift behind activations, and subtracts it in the biases of their readers."""
 
     def __init__(self, bound: BoundGraph, shifts: dict[str, float]) -> None:
-        super().__init__(bound)
         self._shifts = shifts
         self._readers = {
             reader.layer: shift for tensor, shift in shifts.items() for reader, _ in bound.graph.readers(tensor)
         }
+        super().__init__(bound, self._readers)
 
     def compute(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Shift the output of an activation; pad the input of a convolution with the shift."""
@@ -135,32 +135,21 @@ class _ShiftingRebuilder(Rebuilder):
             return result
         return self.named(result + self._shifts[tensor], f"{self.names[call.node.layer]}_shift")
 
-    def make(self, call: Call) -> Any:
-        """Clone a layer; a reader of a shifted tensor gets a bias and no padding of its own."""
-        clone = super().make(call)
-        if call.node.layer not in self._readers:
-            return clone
-        config = {**clone.get_config(), "use_bias": True}
-        if config.get("padding") == "same":
-            config["padding"] = "valid"
-        return clone_operation(type(clone).from_config(config), clone.name)
+    def settings(self, config: dict[str, Any]) -> dict[str, Any]:
+        """Return the configuration of a reader with a bias and no padding of its own."""
+        config = super().settings(config)
+        return {**config, "padding": "valid"} if config.get("padding") == "same" else config
 
     def copy_weights(self) -> None:
         """Copy all variables and subtract the shifts in the biases of the readers."""
-        sources = {call.node.layer: call.operation for call in self.bound.calls}
-        for layer, clone in self.clones.items():
-            if not isinstance(clone, keras.layers.Layer):
-                continue
-            for ours, value in zip(clone.variables, list(sources[layer].variables), strict=False):
-                ours.assign(value)  # a new bias comes last and stays zero
-            clone.trainable = sources[layer].trainable
-            if layer in self._readers:
-                kernel = np.asarray(clone.kernel, np.float64)
-                total = kernel.sum(axis=tuple(range(kernel.ndim - 1)))
-                if isinstance(clone, keras.layers.DepthwiseConv2D):
-                    total = kernel.sum(axis=(0, 1)).reshape(-1)
-                bias = np.asarray(clone.bias, np.float64) - self._readers[layer] * total
-                clone.bias.assign(bias.astype(np.float32))
+        super().copy_weights()
+        for layer, shift in self._readers.items():
+            clone = self.clones[layer]
+            kernel = np.asarray(clone.kernel, np.float64)
+            total = kernel.sum(axis=tuple(range(kernel.ndim - 1)))
+            if isinstance(clone, keras.layers.DepthwiseConv2D):
+                total = kernel.sum(axis=(0, 1)).reshape(-1)
+            clone.bias.assign((np.asarray(clone.bias, np.float64) - shift * total).astype(np.float32))
 
 
 def _padding(node: Node, shape: tuple[int | None, ...]) -> list[tuple[int, int]]:

@@ -20,6 +20,7 @@ Source: Xiao et al. 2022, arXiv:2211.10438, equation 4; the error is that of ind
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any
 
 import keras
@@ -28,10 +29,12 @@ import numpy.typing as npt
 
 from qdq_workbench._progress import check_count
 from qdq_workbench.calibration.batches import input_batches
+from qdq_workbench.calibration.failures import failures_named
 from qdq_workbench.conversion.engine.deep_models import functional_model
 from qdq_workbench.conversion.engine.rebuild import Rebuilder
 from qdq_workbench.errors import DataError, QuantizerError
 from qdq_workbench.graph.contractions import product_terms
+from qdq_workbench.graph.float_inside import has_low_rank_update
 from qdq_workbench.graph.kinds import BATCH_NORMALIZATION, MULTI_HEAD_ATTENTION, NORMALIZATIONS
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name
@@ -70,8 +73,9 @@ def smooth_scales(
 
     It smooths the outputs of normalizations (`LayerNormalization`, `RMSNormalization`, `BatchNormalization`) and of
     `Dense` layers with a linear or ReLU activation, if all readers of the tensor are layers with weights: `Dense`,
-    `EinsumDense`, `Conv1D`, `Conv2D`, `DepthwiseConv2D`, `MultiHeadAttention`. The function of the model stays the
-    same up to float rounding. See the module docstring for the equations.
+    `EinsumDense`, `Conv1D`, `Conv2D`, `DepthwiseConv2D`, `MultiHeadAttention`. Layers with low-rank updates (LoRA)
+    stay as they are: `merge_lora` first. The function of the model stays the same up to float rounding. See the module
+    docstring for the equations.
 
     Args:
         model: A built functional or sequential Keras model; it is only read. Nested models are flattened.
@@ -239,7 +243,7 @@ def _find_places(graph: ModelGraph) -> list[_Place]:
 
 def _can_be_divided(node: Node, rank: int) -> bool:
     """Return whether the output of a layer can be divided channel by channel by scaling the layer's own weights."""
-    if node.is_operation or node.opaque:
+    if node.is_operation or node.opaque or has_low_rank_update(node):
         return False
     if node.is_a(*_NORMS):
         names = {weight.name for weight in node.weights}
@@ -253,7 +257,7 @@ def _can_be_divided(node: Node, rank: int) -> bool:
 
 def _readers_of(graph: ModelGraph, node: Node, index: int) -> tuple[_Reader, ...] | None:
     """Return the weights that a layer multiplies a tensor with; None if it uses the tensor in any other way."""
-    if node.is_operation or node.opaque or len(graph.calls(node.layer)) > 1:
+    if node.is_operation or node.opaque or has_low_rank_update(node) or len(graph.calls(node.layer)) > 1:
         return None
     if node.is_a(*MULTI_HEAD_ATTENTION):
         named = node.arguments[index] if index < len(node.arguments) else ""
@@ -291,10 +295,10 @@ def _measured(
         return {}
     function = functional_model(model.inputs, [builder.values[name] for name in tensors], name="channels")
     found: dict[str, list[Any]] = {}
-    for position, inputs in enumerate(input_batches(model, data, batch_size)):
-        if steps is not None and position >= steps:
-            break
-        for name, value in zip(tensors, keras.tree.flatten(function(inputs, training=False)), strict=True):
+    for position, inputs in enumerate(itertools.islice(input_batches(model, data, batch_size), steps)):
+        with failures_named(inputs):
+            values = keras.tree.flatten(function(inputs, training=False))
+        for name, value in zip(tensors, values, strict=True):
             rows = np.asarray(value, np.float64).reshape(-1, value.shape[-1])
             if not np.isfinite(rows).all():
                 raise DataError(

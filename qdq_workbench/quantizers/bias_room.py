@@ -92,9 +92,11 @@ def make_room_for_bias(
         input_scales: Scale of the layer's input in every call whose input is quantized.
     """
     scale = _fit_dead_scales(codes, scale, zero_point, spec.axis, bias, input_scales)
-    for input_scale in input_scales:
-        codes, scale = raise_scales(codes, scale, zero_point, spec, least_weight_scale(bias, input_scale))
-    return codes, scale
+    if not input_scales:
+        return codes, scale
+    # Raised once, for the input with the smallest scale: a slice that is quantized again twice is rounded twice.
+    floor = np.max([least_weight_scale(bias, input_scale) for input_scale in input_scales], axis=0)
+    return raise_scales(codes, scale, zero_point, spec, floor)
 
 
 def raise_scales(

@@ -261,6 +261,22 @@ def test_tokens_beyond_an_embedding_are_named_in_one_line(token_model, method):
         list(qdq.tensor_values(token_model, bad))
 
 
+@pytest.mark.parametrize("name", ["correct_biases", "smooth_scales", "estimate_statistics"])
+def test_corrections_name_them_too(name):
+    tokens = keras.Input((5,), dtype="int32", name="tokens")
+    hidden = layers.BatchNormalization(name="norm")(layers.Embedding(10, 4, name="embedding")(tokens))
+    model = keras.Model(tokens, layers.Dense(2, name="head")(hidden))
+    with pytest.raises(DataError, match=r"99 is not in \[0, 10\).*Received: a batch of shape and values \(4, 5\)"):
+        getattr(qdq.correction, name)(model, np.full((4, 5), 99))
+
+
+@pytest.mark.parametrize("name", ["learn_rounding", "gptq_weights"])
+def test_rounding_names_them_too(token_model, name):
+    qdq.calibrate(token_model, np.full((4, 5), 9), verbose=False)
+    with pytest.raises(DataError, match=r"99 is not in \[0, 10\)"):
+        getattr(qdq.correction, name)(token_model, np.full((4, 5), 99), verbose=False)
+
+
 def test_inputs_with_unequal_numbers_of_samples_are_refused():
     inputs = [keras.Input((3,), name=name) for name in ("left", "right")]
     q_model = qdq.quantize_model(keras.Model(inputs, layers.Dense(2)(layers.Concatenate()(inputs))))

@@ -82,6 +82,11 @@ def test_an_outlier_is_no_other_scale(q_model, unit):
         qdq.sensitivity(q_model, bright, sites=("weight",), verbose=False)
 
 
+def test_the_remark_tells_the_ends_of_the_data(q_model, unit):
+    with pytest.warns(DataScaleWarning, match=r"go from 100 to 355 \("):
+        qdq.sensitivity(q_model, unit * 255 + 100, sites=("weight",), verbose=False)
+
+
 def test_classes_have_no_scale():
     words = keras.Input((4,), dtype="int32", name="words")
     x = layers.Dense(2, name="head")(layers.Flatten()(layers.Embedding(500, 3, name="table")(words)))

@@ -42,6 +42,35 @@ def test_steps_end_the_reading_and_nothing_is_compared_unasked(q_model):
     np.testing.assert_array_equal(batches[0].float["image"], DATA[:4])
 
 
+def test_a_model_that_is_switched_off_is_compared_and_stays_off(q_model):
+    wanted = [batch.quantized["head"] for batch in qdq.tensor_values(q_model, DATA, ["head"], compare=True)]
+    q_model.quantization_enabled = False
+    try:
+        found = [batch.quantized["head"] for batch in qdq.tensor_values(q_model, DATA, ["head"], compare=True)]
+        assert not q_model.quantization_enabled
+        assert all(layer.bypassed for layer in q_model.quantizing_layers)
+    finally:
+        q_model.quantization_enabled = True
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("function", ["tensor_values", "correct_biases", "smooth_scales"])
+def test_no_batch_beyond_steps_is_taken_from_an_iterator(q_model, function):
+    batches = iter([DATA] * 4)
+    if function == "tensor_values":
+        list(qdq.tensor_values(q_model, batches, ["image"], steps=2))
+    else:
+        image = keras.Input((4,), name="image")
+        norm = layers.LayerNormalization(name="norm")(image)
+        getattr(qdq.correction, function)(keras.Model(image, layers.Dense(2, name="head")(norm)), batches, steps=2)
+    assert len(list(batches)) == 2
+
+
+def test_steps_are_counts(q_model):
+    with pytest.raises(qdq.errors.DataError, match="steps must be an integer from 1 on"):
+        qdq.tensor_values(q_model, DATA, steps=0)
+
+
 def test_an_unknown_tensor_shows_the_nearest_names(q_model):
     with pytest.raises(qdq.SpecError, match="Did you mean 'head'"):
         qdq.tensor_values(q_model, DATA, ["heda"])

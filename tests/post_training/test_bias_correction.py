@@ -80,6 +80,34 @@ def test_the_source_is_only_read_and_the_copy_differs_in_biases_alone():
     assert corrected.get_layer("first").use_bias
 
 
+def test_without_data_a_normalization_of_another_axis_tells_no_means():
+    image = keras.Input((3, 4), name="image")
+    hidden = layers.BatchNormalization(axis=1, name="norm")(image)
+    model = keras.Model(image, layers.Conv1D(2, 1, name="head")(layers.ReLU(name="relu")(hidden)))
+    np.testing.assert_array_equal(correct_biases(model, target=coarse()).get_layer("head").bias, 0.0)
+
+
+@pytest.mark.parametrize("low_rank", [False, True])
+def test_means_are_those_behind_an_adapted_normalization(low_rank):
+    keras.utils.set_random_seed(0)
+    x = np.random.default_rng(0).normal(3.0, 2.0, (64, 4)).astype("float32")
+    norm = layers.Normalization(name="norm")
+    norm.adapt(x)
+    image = keras.Input((4,), name="image")
+    hidden = layers.ReLU(name="relu")(norm(image))
+    model = keras.Model(image, layers.Dense(3, use_bias=False, bias_initializer="ones", name="head")(hidden))
+    if low_rank:  # the update is added to the rounded kernel
+        head = model.get_layer("head")
+        head.enable_lora(2)
+        head.lora_kernel_b.assign(keras.ops.ones_like(head.lora_kernel_b))
+    spec = qdq.QuantizationSpec()
+    spec.add("head", quantize_input=False)
+    corrected = correct_biases(model, x, plan=qdq.plan_placement(model, "partial", spec, target=coarse()))
+    np.testing.assert_allclose(corrected.get_layer("norm")(x), norm(x), atol=1e-6)
+    before, after = (mean_shifts(model, version, x, "head") for version in (model, corrected))
+    assert after < 1e-3 * before
+
+
 def test_steps_count_batches():
     keras.utils.set_random_seed(0)
     model = keras.Sequential([keras.Input((4,)), layers.Dense(3)])

@@ -124,14 +124,14 @@ def test_rows_that_meet_only_zeros_keep_nearest_rounding():
     [
         ("abc,cde->abde", (2, 3, 4), (3, 2, 5), Product((0,), (2,))),
         ("abde,dec->abc", (2, 3, 4, 5), (3, 6), Product((0, 1), (2, 3))),
-        ("...d,ed->...e", (2, 3, 4), (6,), Product((1,), (2,))),
+        ("...d,ed->...e", (2, 3, 4), (6,), Product((1,), (-1,))),
         ("abc,bcd->abd", (2, 3, 4), (3, 5), None),
     ],
 )
 def test_an_einsum_is_a_product_of_rows_with_a_matrix(equation, shape, output, product):
     source = keras.Input(shape[1:])
     node = qdq.build_graph(keras.Model(source, layers.EinsumDense(equation, output_shape=output)(source))).nodes[-1]
-    found = product_of(node, "kernel", len(shape))
+    found = product_of(node, "kernel")
     assert found == product
     if found is not None:
         generator = np.random.default_rng(0)
@@ -161,6 +161,56 @@ def test_a_stop_keeps_what_is_done_and_an_error_puts_all_back():
         gptq_weights(q_model, X, progress=fail)
     for old, variable in zip(before, q_model.variables, strict=True):
         np.testing.assert_array_equal(np.array(variable), old)
+
+
+def test_a_layer_that_reads_inputs_of_several_ranks_is_rounded_for_all_of_them():
+    keras.utils.set_random_seed(0)
+    rows, series = keras.Input((40,), name="rows"), keras.Input((3, 40), name="series")
+    shared = layers.Dense(8, name="shared")
+    q_model = quantized(keras.Model([rows, series], [shared(rows), shared(series)]))
+    x = [X[:, 0], X]
+    (unit,) = gptq_weights(q_model, x, verbose=False).units
+    assert unit.learned_error < unit.nearest_error / 2
+
+
+class Shifting(layers.Layer):
+    """A layer whose default is to compute as in training."""
+
+    def call(self, inputs, training=True):
+        return inputs + 100.0 if training else inputs
+
+
+def test_the_inputs_of_layers_are_those_of_inference():
+    rows = keras.Input((40,), name="rows")
+    hidden = Shifting(name="shifting")(layers.Dense(32, name="first")(rows))
+    q_model = quantized(keras.Model(rows, layers.Dense(4, name="head")(hidden)))
+    units = gptq_weights(q_model, X[:, 0], verbose=False).units
+    assert units[1].layers == ("head",)
+    assert units[1].nearest_error < 10 * units[0].nearest_error
+
+
+def test_a_hessian_without_an_inverse_is_told_and_everything_put_back():
+    image = keras.Input((64,), name="image")
+    q_model = quantized(keras.Model(image, layers.Dense(4, name="head")(image)))
+    before = [np.array(v) for v in q_model.variables]
+    x = np.random.default_rng(0).normal(size=(4, 64)).astype("float32")
+    with pytest.raises(DataError, match=r"larger damping, such as 0.01, or more samples.*damping=1e-15, layer 'head'"):
+        gptq_weights(q_model, x, damping=1e-15, verbose=False)
+    assert all(np.array_equal(now, then) for now, then in zip(q_model.variables, before, strict=True))
+
+
+def test_samples_of_several_sizes_are_refused():
+    series = keras.Input((None, 4), name="series")
+    q_model = quantized(keras.Model(series, layers.Dense(2, name="head")(series)))
+    x = [np.zeros((4, length, 4), "float32") for length in (3, 5)]
+    with pytest.raises(
+        DataError, match=r"of one size.*input 'series' with batches of shapes \[\(4, 3, 4\), \(4, 5, 4\)\]"
+    ):
+        gptq_weights(q_model, x, verbose=False)
+    table, rows = keras.Input(batch_shape=(1, 4), name="table"), keras.Input((4,), name="rows")
+    q_model = quantized(keras.Model([rows, table], layers.Dense(2, name="head")(rows + table)))
+    with pytest.raises(DataError, match=r"a row of each input.*'rows': \(8, 4\), 'table': \(1, 4\)"):
+        gptq_weights(q_model, [[np.zeros((8, 4), "float32"), np.zeros((1, 4), "float32")]], verbose=False)
 
 
 @pytest.mark.parametrize(

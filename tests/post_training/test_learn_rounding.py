@@ -446,6 +446,29 @@ def test_checkpoints_of_another_run_or_damaged_ones_are_refused(tmp_path):
         learn_rounding(quantized(model, x), x, checkpoint=path, **QUICK)
 
 
+def test_a_checkpoint_belongs_to_what_its_model_computes_and_to_its_target(tmp_path):
+    def with_slope(slope):
+        keras.utils.set_random_seed(0)
+        image = keras.Input((6,), name="image")
+        hidden = layers.LeakyReLU(negative_slope=slope, name="act")(layers.Dense(4, name="first")(image))
+        return keras.Model(image, layers.Dense(3, name="head")(hidden))
+
+    x, path = correlated(), tmp_path / "rounding.npz"
+
+    def learned(slope=0.1, target=None):
+        q_model = qdq.quantize_model(with_slope(slope), target=target or target_of())
+        for layer in q_model.activation_quantizers:
+            layer.set_range(-4.0, 4.0)
+        learn_rounding(q_model, x, checkpoint=path, **QUICK)
+
+    learned()
+    learned()  # the same model again, under another name
+    with pytest.raises(CheckpointError, match="another run"):
+        learned(slope=0.5)
+    with pytest.raises(CheckpointError, match="another run"):
+        learned(target=dataclasses.replace(target_of(), bias="int32"))
+
+
 def test_a_report_goes_through_a_file(tmp_path):
     model, x = dense_net(), correlated()
     report = learn_rounding(quantized(model, x), x, **QUICK)

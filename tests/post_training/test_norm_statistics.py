@@ -68,6 +68,47 @@ def test_a_layer_that_is_called_twice_and_channels_in_front():
     np.testing.assert_allclose(norm.moving_variance, read.var((0, 2)), rtol=1e-5)
 
 
+def padded_net(given):
+    """Return a model of padded tokens: the mask comes from the embedding, or is given to the call."""
+    keras.utils.set_random_seed(0)
+    tokens = keras.Input((None,), dtype="int32", name="tokens")
+    hidden = layers.Embedding(10, 4, mask_zero=not given, name="table")(tokens)
+    norm = layers.BatchNormalization(momentum=0.0, name="norm")
+    hidden = norm(hidden, mask=keras.ops.not_equal(tokens, 0)) if given else norm(hidden)
+    return keras.Model(tokens, layers.Dense(2, name="head")(hidden))
+
+
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("quantized", [False, True])
+def test_padding_does_not_count(given, quantized):
+    x = np.array([[1, 2, 3, 0, 0], [4, 5, 0, 0, 0], [9, 8, 7, 6, 0]])
+    source = padded_net(given)
+    model = qdq.quantize_model(source) if quantized else source
+    if quantized:
+        qdq.calibrate(model, x, **QUIET)
+    estimate_statistics(model, x, batch_size=2, **QUIET)
+    read = source.get_layer("table").embeddings.numpy()[1:]  # every token but the padding occurs once
+    (norm,) = norms_of(model)
+    np.testing.assert_allclose(norm.moving_mean, read.mean(axis=0), atol=2e-4 if quantized else 1e-6)
+    np.testing.assert_allclose(norm.moving_variance, read.var(axis=0), rtol=2e-2 if quantized else 1e-5)
+    if not quantized:
+        model(x, training=True)  # without momentum the statistics are those of the batch
+        np.testing.assert_allclose(norm.moving_mean, read.mean(axis=0), atol=1e-6)
+    with pytest.raises(DataError, match="padding alone"):
+        estimate_statistics(model, np.zeros_like(x), **QUIET)
+
+
+def test_normalizations_inside_a_nested_model():
+    inside = keras.Input((4,))
+    norm = layers.BatchNormalization(name="norm")
+    inner = keras.Model(inside, norm(layers.ReLU(name="relu")(inside)), name="inner")
+    image = keras.Input((4,), name="image")
+    model = keras.Model(image, layers.Dense(2, name="head")(inner(image)))
+    x = np.random.default_rng(0).normal(size=(16, 4)).astype("float32")
+    assert estimate_statistics(model, x, **QUIET) == 1
+    np.testing.assert_allclose(norm.moving_mean, np.maximum(x, 0.0).mean(axis=0), atol=1e-6)
+
+
 def test_what_training_left_behind_comes_back(q_model, samples):
     """Weights moved, and the moving statistics did not follow: the normalized values have mean 0 and deviation 1."""
     kernel = q_model.get_layer("quant_second").layer.kernel

@@ -113,6 +113,22 @@ def test_what_cannot_be_scaled_stays():
         np.testing.assert_array_equal(equalized.get_layer(name).kernel, model.get_layer(name).kernel)
 
 
+def test_layers_with_low_rank_updates_stay():
+    keras.utils.set_random_seed(0)
+    image = keras.Input((4,), name="image")
+    hidden = image
+    for name in ("first", "second", "third"):
+        hidden = layers.Dense(4, activation="relu", name=name)(hidden)
+    model = uneven(keras.Model(image, layers.Dense(2, name="last")(hidden)))
+    model.get_layer("second").enable_lora(2)
+    equalized = equalize_scales(model)
+    assert relative_difference(model, equalized, samples(model)) < 1e-5
+    stayed = {
+        layer.name: np.array_equal(layer.kernel, equalized.get_layer(layer.name).kernel) for layer in model.layers[1:]
+    }
+    assert stayed == {"first": True, "second": True, "third": False, "last": False}
+
+
 def test_dead_channels_do_not_explode():
     model = chain()
     kernel = model.get_layer("conv2").kernel.numpy()

@@ -59,6 +59,23 @@ def test_unknown_sizes(size):
     np.testing.assert_allclose(shift_negative(strided)(images()), strided(images()), atol=1e-5)
 
 
+def test_layers_that_compute_with_constants_of_their_own_stay_what_they_are():
+    image = keras.Input((4,), name="image")
+    norm = layers.Normalization(mean=[1.0, 2.0, 3.0, 4.0], variance=[4.0, 9.0, 16.0, 25.0], name="norm")
+    adapted = layers.Normalization(name="adapted")
+    adapted.adapt(np.random.default_rng(0).normal(3.0, 2.0, (32, 4)))
+    hidden = layers.Activation("silu", name="act")(layers.Dense(4, name="first")(adapted(norm(image))))
+    head = layers.Dense(2, use_bias=False, bias_initializer="ones", name="head")
+    model = keras.Model(image, head(hidden))
+    head.enable_lora(2)  # its variables stand behind the bias that is added
+    head.lora_kernel_b.assign(ops.ones_like(head.lora_kernel_b))
+    head.trainable = False
+    x = np.random.default_rng(1).normal(size=(8, 4)).astype("float32")
+    shifted = shift_negative(model)
+    np.testing.assert_allclose(shifted(x), model(x), atol=1e-5)
+    assert not shifted.get_layer("head").trainable
+
+
 def test_layers_called_as_the_operations_that_shift_and_pad():
     keras.utils.set_random_seed(0)
     image = keras.Input((9, 9, 3), name="image")

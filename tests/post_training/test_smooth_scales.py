@@ -119,6 +119,17 @@ def test_tensors_with_other_readers_stay(data):
         np.testing.assert_array_equal(ours, theirs)
 
 
+def test_the_function_of_layers_with_low_rank_updates_stays(data):
+    model = block()
+    for name in ("up", "down"):
+        layer = model.get_layer(name)
+        layer.enable_lora(2)
+        layer.lora_kernel_b.assign(keras.ops.ones_like(layer.lora_kernel_b))
+    smoothed = smooth_scales(model, data, alpha=0.5)
+    np.testing.assert_allclose(smoothed(data), model(data), atol=1e-3)
+    assert not np.array_equal(smoothed.get_layer("first").gamma, model.get_layer("first").gamma)
+
+
 def test_dead_channels_and_even_ones_stay(data):
     tokens = keras.Input((6, WIDTH), name="tokens")
     norm = layers.BatchNormalization(name="norm")

@@ -81,3 +81,14 @@ def test_the_bias_of_a_live_channel_fits_at_every_call_of_a_shared_layer(input_s
     _, scale = make_room_for_bias(CODES, SCALES, NO_ZERO_POINTS, spec, bias, [np.float32(s) for s in input_scales])
     for input_scale in input_scales:
         assert bias_codes(bias[1:2], bias_scale(np.float32(input_scale), scale[1])) is not None
+
+
+def test_a_slice_is_quantized_again_once_whatever_the_order_of_the_calls():
+    spec = QuantizerSpec(axis=1)
+    codes = np.arange(-127, 128, dtype=np.int8)[:, None]
+    given = codes, np.float32([1.0]), np.zeros(1, np.int32), spec, np.float32([2.0**30])
+    once = make_room_for_bias(*given, [np.float32(0.3)])
+    for input_scales in ((0.7, 0.3), (0.3, 0.7)):
+        found = make_room_for_bias(*given, [np.float32(scale) for scale in input_scales])
+        np.testing.assert_array_equal(found[0], once[0])
+        np.testing.assert_array_equal(found[1], once[1])

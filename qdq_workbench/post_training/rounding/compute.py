@@ -1,4 +1,4 @@
-"""Computing a piece of a quantized model on tensors: as it is, as the float model, or with other weights."""
+"""Computing a piece of a model on tensors, for inference: as it is, as the float model, or with other weights."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from keras import tree
 
-from qdq_workbench.graph_builder import Call, TensorRef
+from qdq_workbench.graph_builder import Call, TensorRef, takes_training
 from qdq_workbench.wrappers import BaseQuantizeWrapper, QuantizeDequantize
 from qdq_workbench.wrappers.float_only import float_only
 from qdq_workbench.wrappers.substitution import WeightSubstitution
@@ -21,7 +21,7 @@ Given = Mapping[str, Sequence[tuple[Any, Any]]]
 def compute(
     calls: Iterable[Call], values: Mapping[str, Any], given: Given | None = None, between: Between | None = None
 ) -> dict[str, Any]:
-    """Return the outputs of some calls of a quantized model, together with the given tensors.
+    """Return the outputs of some calls of a model, together with the given tensors.
 
     Args:
         calls: The calls, in an order in which they can be computed.
@@ -40,13 +40,18 @@ def compute(
             # An argument of the wrapper only: the arguments of the layer's call that hold no tensors.
             plain = kwargs.pop("plain_arguments", {})
             with WeightSubstitution(list(given[call.node.layer])):
-                result = inner(*args, **kwargs, **plain)
+                result = inner(*args, **{**kwargs, **plain, **_at_inference(inner)})
         else:
-            result = operation(*args, **kwargs)
+            result = operation(*args, **{**kwargs, **_at_inference(operation)})
         if between is not None and isinstance(operation, QuantizeDequantize):
             result = between(operation, tree.flatten(args)[0], result)
         known.update(zip(call.node.outputs, tree.flatten(result), strict=True))
     return known
+
+
+def _at_inference(operation: Any) -> dict[str, bool]:
+    """Return the argument that makes a layer compute as at inference, whatever its own default is."""
+    return {"training": False} if takes_training(operation) else {}
 
 
 def compute_float(calls: Iterable[Call], values: Mapping[str, Any], given: Given | None = None) -> dict[str, Any]:

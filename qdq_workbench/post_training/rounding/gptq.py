@@ -37,7 +37,8 @@ class Product:
 
     Args:
         contracted: The axes of the kernel that are summed up over, in their order.
-        inputs: The axes of the layer's input that are contracted with them, in the same order.
+        inputs: The axes of the layer's input that are contracted with them, in the same order; those behind open axes
+            are counted from the end, since a shared layer may read inputs of several ranks.
     """
 
     contracted: tuple[int, ...]
@@ -56,21 +57,21 @@ class Product:
 
     def rows(self, x: Array) -> Array:
         """Return the layer's input as (samples, K)."""
-        others = [axis for axis in range(x.ndim) if axis not in self.inputs]
-        count = int(np.prod([x.shape[axis] for axis in self.inputs]))
-        return x.transpose(*others, *self.inputs).reshape(-1, count)
+        inputs = [axis % x.ndim for axis in self.inputs]
+        others = [axis for axis in range(x.ndim) if axis not in inputs]
+        count = int(np.prod([x.shape[axis] for axis in inputs]))
+        return x.transpose(*others, *inputs).reshape(-1, count)
 
     def _order(self, rank: int) -> tuple[int, ...]:
         return (*self.contracted, *(axis for axis in range(rank) if axis not in self.contracted))
 
 
-def product_of(node: Node, weight: str, rank: int) -> Product | None:
+def product_of(node: Node, weight: str) -> Product | None:
     """Return how a layer multiplies with a kernel; None if it is not a product of one input with one matrix.
 
     Args:
         node: A call of the layer.
         weight: Name of the weight below the layer.
-        rank: Rank of the layer's input.
     """
     path, _, name = weight.rpartition("/")
     owner: Node | Part | None = node if not path else next((part for part in node.parts if part.name == path), None)
@@ -79,13 +80,13 @@ def product_of(node: Node, weight: str, rank: int) -> Product | None:
         return None
     equation = str(owner.settings.get("equation", ""))
     if not equation:
-        return Product(axes, (rank - 1,))
+        return Product(axes, (-1,))
     data, letters, result = product_terms(equation)
     if any((letter in data) == (letter in result) for letter in letters):
         return None  # a matrix per sample or per head, or a sum over the kernel alone
     before, dots, behind = data.partition("...")
     places = {letter: index for index, letter in enumerate(before)}
-    places |= {letter: rank - len(behind) + index for index, letter in enumerate(behind)} if dots else {}
+    places |= {letter: index - len(behind) for index, letter in enumerate(behind)} if dots else {}
     return Product(axes, tuple(places[letters[axis]] for axis in axes))
 
 

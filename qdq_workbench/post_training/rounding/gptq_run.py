@@ -136,7 +136,14 @@ class GPTQRun:
         values = _numpy(matrix.variable)
         grids = RowGrids(values.astype(np.float32), matrix.qparams, matrix.product, own_range=matrix.own_range)
         plain = grids.all_nearest()
-        rounded = rounded_by_gptq(grids, choosing, damping=self._damping, activation_order=self._activation_order)
+        try:
+            rounded = rounded_by_gptq(grids, choosing, damping=self._damping, activation_order=self._activation_order)
+        except np.linalg.LinAlgError as error:
+            raise DataError(
+                "The inputs of a layer vary in too few directions for so little damping: their Hessian has no inverse. "
+                f"Give a larger damping, such as 0.01, or more samples. Received: damping={self._damping!r}, layer "
+                f"{matrix.path!r} with {len(choosing)} inputs"
+            ) from error
         size = max(1, rows * plain.shape[1])
         nearest, chosen = (squared_error(each - grids.values, judging) / size for each in (plain, rounded))
         better = chosen < nearest
@@ -163,8 +170,7 @@ def _find_matrices(q_model: QuantizedModel) -> tuple[dict[str, _Matrix], dict[st
         if placement.weight is None:
             continue
         wrapper, node = wrappers[placement.layer], q_model.plan.graph.calls(placement.layer)[0]
-        rank = len(q_model.plan.graph.tensors[node.inputs[0]].shape)
-        product = product_of(node, placement.weight, rank) if _reads_rows(node) else None
+        product = product_of(node, placement.weight) if _reads_rows(node) else None
         variable = dict(layer_weights(wrapper.layer))[placement.weight]
         if product is None:
             left_out[placement.tensor] = _why_left_out(node)
@@ -193,7 +199,7 @@ def _why_left_out(node: Any) -> str:
 
 
 def _outer(rows: Array) -> Array:
-    """Return the sum of the outer products of rows with themselves, in float64."""
+    """Return the sum of the outer products of rows with themselves, in the rows' precision and summed in float64."""
     total = np.zeros((rows.shape[1], rows.shape[1]))
     for start in range(0, len(rows), _PIECE):
         piece = rows[start : start + _PIECE]

@@ -25,6 +25,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from qdq_workbench._interrupts import safe_point
+from qdq_workbench.calibration.failures import failures_named
 from qdq_workbench.conversion.engine.traced import traced
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import activation_name
@@ -273,6 +274,7 @@ class Evaluation:
         pieces: list[dict[str, Array]] = []
         for start in range(0, count, _EVALUATED):
             piece = {name: _tensor(array[start : start + _EVALUATED]) for name, array in values.items()}
-            pieces.append({name: np.asarray(value) for name, value in self._function(piece).items()})
+            with failures_named(list(piece.values())):
+                pieces.append({name: np.asarray(value) for name, value in self._function(piece).items()})
             safe_point()
         return {name: np.concatenate([piece[name] for piece in pieces]) for name in self._names}

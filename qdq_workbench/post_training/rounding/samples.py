@@ -26,20 +26,32 @@ def read_samples(q_model: QuantizedModel, data: Any, batch_size: int, seed: int)
         seed: Seed of the order.
 
     Raises:
-        DataError: If they hold NaN or infinity.
+        DataError: If they hold NaN or infinity, differ in size, or an input has fewer of them than another.
     """
     batches = list(input_batches(q_model, data, batch_size))
     warn_of_scale(input_ranges(q_model), batches)
     arrays = []
     for index, tensor in enumerate(q_model.inputs):
         dtype = "float32" if tensor.dtype == "bfloat16" else tensor.dtype  # NumPy has no bfloat16
-        array = np.concatenate([np.asarray(batch[index]) for batch in batches]).astype(dtype)
+        parts = [np.asarray(batch[index]) for batch in batches]
+        if len({part.shape[1:] for part in parts}) > 1:
+            raise DataError(
+                "The samples must be of one size, since all of them are kept in one array; fill the shorter ones up. "
+                f"Received: input {tensor.name!r} with batches of shapes {sorted({part.shape for part in parts})[:4]}"
+            )
+        array = np.concatenate(parts).astype(dtype)
         if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
             raise DataError(
                 f"The data hold NaN or infinity, from which nothing can be learned; drop such samples. Received: input "
                 f"{tensor.name!r} with {int((~np.isfinite(array)).sum())} such values"
             )
         arrays.append(array)
+    if len({len(array) for array in arrays}) > 1:
+        counts = {tensor.name: array.shape for tensor, array in zip(q_model.inputs, arrays, strict=True)}
+        raise DataError(
+            "Every sample needs a row of each input, since samples are drawn one by one; repeat those of an input with "
+            f"a fixed batch size. Received: all batches together {counts}"
+        )
     order = np.random.default_rng(seed).permutation(len(arrays[0]))
     return [array[order] for array in arrays]
 
