@@ -124,13 +124,13 @@ def _rewrite_projection(graph: Graph, node: Node) -> None:
     graph.remove(node)
     # Operator, inputs, attributes, and the shape of its result.
     steps: list[tuple[str, list[str], dict[str, Any], Shape]] = [("MatMul", [data, weight], {}, (*rows, matrix[1]))]
-    sizes = [size[letter] for letter in right]
+    columns = [size[letter] for letter in right]
     if len(right) > 1:
-        split = graph.add_constant(f"{name}/sizes", np.array([*[0] * len(left), *sizes], np.int64))
-        steps.append(("Reshape", [split], {}, (*rows, *sizes)))
+        split = graph.add_constant(f"{name}/sizes", np.array([*[0] * len(left), *columns], np.int64))
+        steps.append(("Reshape", [split], {}, (*rows, *columns)))
     if left + right != result:
         perm = [(left + right).index(letter) for letter in result]
-        steps.append(("Transpose", [], {"perm": perm}, tuple([*rows, *sizes][axis] for axis in perm)))
+        steps.append(("Transpose", [], {"perm": perm}, tuple([*rows, *columns][axis] for axis in perm)))
     before: list[str] = []
     for op, inputs, attributes, shape in steps:
         last = op == steps[-1][0]
