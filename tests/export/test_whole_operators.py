@@ -97,6 +97,18 @@ def test_between_convolutions_all_steps_stand_in_their_layout(middle, opset, tmp
     assert kinds.count("Transpose") == 2  # of the image, and of the result
 
 
+def test_a_projection_of_whole_samples_to_rows_is_a_gemm(tmp_path):
+    keras.utils.set_random_seed(1)
+    image = keras.Input((5, 6), name="image")
+    x = layers.EinsumDense("abc,bcd->ad", 4, bias_axes="d", bias_initializer="random_normal", name="rows")(image)
+    model = keras.Model(image, layers.Dense(3, name="last")(x))
+    q_model = qdq.quantize_model(model, target="onnxruntime")
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    path = qdq.export_onnx(q_model, tmp_path / "model.onnx").path
+    qdq.verify_onnx(path, q_model, data=samples(model)).raise_if_failed()
+    assert "Gemm" in [node.op_type for node in onnx.load(path).graph.node]
+
+
 @pytest.mark.parametrize("in_steps", [False, True])
 @pytest.mark.parametrize("opset", [16, 17, 20])
 def test_files_of_either_form_are_recognised(opset, in_steps, tmp_path, monkeypatch):
