@@ -6,6 +6,9 @@ import dataclasses
 from qdq_workbench.export.passes.order import passes_observed
 from qdq_workbench.onnx_graph.snapshot import difference, snapshot
 
+#: The stages behind which no pass reads shapes.
+LAST = ("int32 biases", "blocks", "half")
+
 
 @dataclasses.dataclass
 class Watched:
@@ -32,6 +35,13 @@ def index_errors(graph):
     return errors + [f"{name} reads {tensor}, which nothing writes" for tensor, name in read if tensor not in known]
 
 
+def without_shape(graph, known):
+    """Return the tensors of unknown rank that are not among those known before a pass."""
+    # A value that a loop only hands on has no reader behind it.
+    written = [tensor for node in graph.nodes if node.op != "Loop" for tensor in node.outputs]
+    return [tensor for tensor in written if tensor and tensor not in known and graph.rank(tensor) is None]
+
+
 @contextlib.contextmanager
 def contracts_watched():
     """Check every pass that runs inside the block; raises AssertionError at its end where a contract was broken."""
@@ -40,11 +50,14 @@ def contracts_watched():
     @contextlib.contextmanager
     def watch(stage, graph_pass, graph):
         before = snapshot(graph)
+        known = {tensor for node in graph.nodes for tensor in node.outputs}
         yield
         after = snapshot(graph)
         if before != after:
             seen.working.add(graph_pass.name)
         place = f"{stage.name}: {graph_pass.name}"
+        if stage.name not in LAST:
+            seen.breaches += [f"{place}: {tensor} has no shape" for tensor in without_shape(graph, known)]
         seen.breaches += [f"{place}: {error}" for error in index_errors(graph)]
         seen.breaches += [
             f"{place}: {node.op} {node.name} denies {graph_pass.holds!r}" for node in graph_pass.denied_by(graph)

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from qdq_workbench.conversion.engine.float_view import float_view
-from qdq_workbench.conversion.engine.folding import batch_norm_gain, folded_weight, spread_gain
+from qdq_workbench.conversion.engine.folding import batch_norm_gain, folded_weight
 from qdq_workbench.conversion.engine.integer_weights import IntegerTensor, integer_weights
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.errors import ExportError, UncalibratedError
 from qdq_workbench.export.encodings import Encoding, make_room_for_bias
 from qdq_workbench.graph.folds import Fold
-from qdq_workbench.graph.kinds import DEPTHWISE
+from qdq_workbench.graph.kinds import DEPTHWISE, TRANSPOSED
 from qdq_workbench.placement.plan import Placement
 from qdq_workbench.quantizers import numerics
 
@@ -118,12 +118,8 @@ def _fold(encoding: Encoding, class_name: str, gain: np.ndarray) -> Encoding:
     # int64: the mirror image of a code may lie outside of the codes' own type.
     codes = np.asarray(encoding.codes, np.int64)
     spec = encoding.spec
-    spread = spread_gain(class_name, gain, codes.shape)
-    axis = next(
-        index
-        for index, size in enumerate(spread.shape)
-        if size > 1 or (size == gain.size == 1 and index == spread.ndim - 1)
-    )
+    # Not where the gain has several values: with one filter, or one channel, it has one.
+    axis = codes.ndim - (2 if class_name in (*TRANSPOSED, *DEPTHWISE) else 1)
     zero_point = np.broadcast_to(encoding.zero_point, gain.shape).astype(np.int64)
     pivot = 2 * zero_point if spec.symmetric else np.full(gain.shape, spec.qmin + spec.qmax)
     lowest = codes.min(axis=tuple(i for i in range(codes.ndim) if i != axis), initial=spec.qmax)

@@ -97,6 +97,9 @@ def _checked(data: Any) -> dict[str, Any]:
         raise TypeError("a text is missing")
     if data.get("float_type", FLOAT32) not in FLOAT_TYPES:
         raise ValueError(f"the floats are {data['float_type']!r}")
+    for part in ("encodings", "versions"):
+        if not isinstance(data.get(part, {}), dict):
+            raise TypeError(f"{part!r} is no dictionary")
     if "altered_target" in data["plan"]:
         Target.from_dict(data["plan"]["altered_target"])
     for name, encoding in data["encodings"].items():

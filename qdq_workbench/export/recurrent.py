@@ -191,7 +191,7 @@ def _used(inputs: list[str]) -> int:
 
 def _order(cell: RecurrentCell) -> np.ndarray:
     """Return the index of the Keras column for every ONNX row."""
-    gates = (np.arange(cell.units) + gate * cell.units for gate in _GATES[cell.op])
+    gates = (np.arange(cell.units, dtype=np.int64) + gate * cell.units for gate in _GATES[cell.op])
     return np.concatenate(list(gates))
 
 

@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from keras import layers
+from small_models import samples, shake
 
+import qdq_workbench as qdq
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export.encode import _fold
 from qdq_workbench.export.encodings import Encoding, clip_bounds, raise_scale_for_bias
@@ -177,6 +179,25 @@ def test_a_negative_gain_mirrors_a_wide_grid_without_leaving_it(symmetric):
     after = _fold(before, "Dense", gain)
     assert after.codes.dtype == np.int8
     np.testing.assert_allclose(_values(after), _values(before) * gain, rtol=1e-6)
+
+
+@pytest.mark.parametrize("target", ["onnxruntime", "tensorrt", "openvino", "litert"])
+def test_a_normalization_behind_one_filter(target, tmp_path):
+    keras.utils.set_random_seed(3)
+    image = keras.Input((6, 6, 4), name="image")
+    x = layers.BatchNormalization(name="up_norm")(layers.Conv2DTranspose(1, 3, strides=2, name="up")(image))
+    x = layers.BatchNormalization(name="deep_norm")(layers.DepthwiseConv2D(3, name="deep")(x))
+    x = layers.BatchNormalization(name="one_norm")(layers.Conv2D(1, 3, name="one")(x))
+    model = shake(keras.Model(image, x))
+    q_model = qdq.quantize_model(model, target=target)
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    export, verify = (
+        (qdq.export_tflite, qdq.verify_tflite) if target == "litert" else (qdq.export_onnx, qdq.verify_onnx)
+    )
+    path = export(q_model, tmp_path / ("model.tflite" if target == "litert" else "model.onnx")).path
+    verify(path, q_model, samples(model)).raise_if_failed()
+    folded = [node.name for node in q_model.plan.graph.nodes if q_model.plan.lowering.nodes[node.name].step == "folded"]
+    assert folded == ["up_norm", "deep_norm", "one_norm"]
 
 
 def _values(encoding):

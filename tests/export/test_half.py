@@ -324,6 +324,13 @@ def test_other_targets_keep_the_scales_that_their_kernels_read(tmp_path):
     assert any("GPUs" in note for note in report.notes)
 
 
+def test_what_onnx_runtime_computes_is_said_of_its_own_files_alone(tmp_path):
+    q_model, _ = quantized("large_net")
+    for target, said in (("onnxruntime", True), ("openvino", False), ("tensorrt", False)):
+        report = qdq.export_onnx(q_model, tmp_path / f"{target}.onnx", target=target, float_type="bfloat16")
+        assert any("ONNX Runtime" in note for note in report.notes) is said
+
+
 def test_layers_of_a_mixed_precision_model_keep_their_float32(tmp_path):
     with_policy = keras.dtype_policies.DTypePolicy("mixed_float16")
     image = keras.Input((8,), name="image")

@@ -113,10 +113,12 @@ def test_plan_and_versions_are_in_the_metadata(q_model, tmp_path):
         zlib.compress(b"[" * 100_000),
         zlib.compress(b'{"plan": {}}'),
         zlib.compress(b'{"plan": {"target": "tensorrt"}, "graph_sha256": "", "encodings": {"x": {"scale": []}}}'),
+        zlib.compress(b'{"plan": {"target": "tensorrt"}, "graph_sha256": "", "encodings": []}'),
+        zlib.compress(b'{"plan": {"target": "tensorrt"}, "graph_sha256": "", "encodings": {}, "versions": []}'),
         zlib.compress(b"{}")[:-2],
         b"no zip",
     ],
-    ids=["bomb", "deep", "no target", "no grid", "cut off", "other"],
+    ids=["bomb", "deep", "no target", "no grid", "no encodings", "no versions", "cut off", "other"],
 )
 def test_hostile_metadata_are_a_named_error(packed):
     proto = onnx.ModelProto()

@@ -264,6 +264,23 @@ def test_a_pass_joins_only_what_the_plan_joins(make, graph_pass):
     assert [node.op for node in graph.nodes] == ["Conv"]
 
 
+@pytest.mark.parametrize(("shape", "joins"), [((4,), True), ((1, 4), True), ((4, 1), False), ((1, 1, 4), False)])
+def test_a_gemm_takes_one_value_per_column(shape, joins):
+    """A square result has as many rows as columns."""
+    make = onnx.helper.make_node
+    constants = {"w": np.eye(4, dtype=np.float32), "c": np.zeros(shape, np.float32)}
+    graph = onnx.helper.make_graph(
+        [make("MatMul", ["x", "w"], ["p"], "product"), make("Add", ["p", "c"], ["y"], "add")],
+        "square",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, (4, 4))],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],
+        [onnx.numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    opened = Graph(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]))
+    PASSES["restore_gemm"].run(opened)
+    assert [node.op for node in opened.sorted_nodes()] == (["Gemm"] if joins else ["MatMul", "Add"])
+
+
 def nothing(_):
     """A pass that does nothing."""
 
@@ -284,6 +301,7 @@ def behind_the_index(graph):
     [
         (nothing, "fold: nothing: Pad pad denies"),
         (one_more, r"fold: one_more: a second run changes \+1 Relu"),
+        (one_more, "fold: one_more: inner has no shape"),
         (behind_the_index, "conv reads nowhere, which nothing writes"),
     ],
 )

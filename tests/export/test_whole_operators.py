@@ -81,6 +81,34 @@ def test_a_root_mean_square_normalization_is_fused(tmp_path):
     assert [node.op_type for node in kernels].count("SimplifiedLayerNormalization") == 1
 
 
+@pytest.mark.parametrize("opset", [17, 20])
+@pytest.mark.parametrize("middle", ["gelu", "normalization"])
+def test_between_convolutions_all_steps_stand_in_their_layout(middle, opset, tmp_path):
+    keras.utils.set_random_seed(1)
+    image = keras.Input((6, 6, 4), name="image")
+    x = layers.Conv2D(4, 3, name="first")(image)
+    x = layers.Activation("gelu")(x) if middle == "gelu" else layers.RMSNormalization()(x)
+    model = keras.Model(image, layers.Conv2D(2, 3, name="last")(x))
+    q_model = qdq.quantize_model(model, target="onnxruntime")
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    path = qdq.export_onnx(q_model, tmp_path / "model.onnx", opset=opset).path
+    qdq.verify_onnx(path, q_model, data=samples(model)).raise_if_failed()
+    kinds = [node.op_type for node in onnx.load(path).graph.node]
+    assert kinds.count("Transpose") == 2  # of the image, and of the result
+
+
+def test_a_projection_of_whole_samples_to_rows_is_a_gemm(tmp_path):
+    keras.utils.set_random_seed(1)
+    image = keras.Input((5, 6), name="image")
+    x = layers.EinsumDense("abc,bcd->ad", 4, bias_axes="d", bias_initializer="random_normal", name="rows")(image)
+    model = keras.Model(image, layers.Dense(3, name="last")(x))
+    q_model = qdq.quantize_model(model, target="onnxruntime")
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    path = qdq.export_onnx(q_model, tmp_path / "model.onnx").path
+    qdq.verify_onnx(path, q_model, data=samples(model)).raise_if_failed()
+    assert "Gemm" in [node.op_type for node in onnx.load(path).graph.node]
+
+
 @pytest.mark.parametrize("in_steps", [False, True])
 @pytest.mark.parametrize("opset", [16, 17, 20])
 def test_files_of_either_form_are_recognised(opset, in_steps, tmp_path, monkeypatch):

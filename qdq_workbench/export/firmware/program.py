@@ -40,19 +40,23 @@ class Program:
     def integers(self, name: str, shape: tuple[int, ...], encoding: Encoding) -> Integers:
         """Add a tensor of integers; `name` is that of its pair, or of the float tensor that it stands for."""
         full = f"{name}/quantized"
-        self.tensors[full] = {
-            "shape": list(shape),
-            "axes": _AXES.get(len(shape), ""),
-            "dtype": str(encoding.dtype),
-            "scale": float(encoding.scale),
-            "zero_point": int(encoding.zero_point),
-        }
+        grid = {"scale": float(encoding.scale), "zero_point": int(encoding.zero_point)}
+        self._define(full, shape, str(encoding.dtype), **grid)
         return Integers(full, shape, encoding)
 
     def floats(self, name: str, shape: tuple[int, ...]) -> Floats:
         """Add a tensor in float32."""
-        self.tensors[name] = {"shape": list(shape), "axes": _AXES.get(len(shape), ""), "dtype": "float32"}
+        self._define(name, shape, "float32")
         return Floats(name, shape)
+
+    def _define(self, name: str, shape: tuple[int, ...], dtype: str, **grid: float) -> None:
+        if name in self.tensors:
+            # The nodes read and write tensors by name, so the second writer would replace the values and the grid.
+            raise ExportError(
+                "Two nodes of the firmware program would write one tensor. Rename the layer whose name ends in "
+                f"'quantized' or 'input_grid', if there is one. Received: tensor={name!r}"
+            )
+        self.tensors[name] = {"shape": list(shape), "axes": _AXES.get(len(shape), ""), "dtype": dtype, **grid}
 
     def add(
         self, name: str, operator: str, sources: tuple[Integers | Floats, ...], result: Integers | Floats, **parts: Any

@@ -16,6 +16,7 @@ from qdq_workbench.export.encodings import Encoding
 from qdq_workbench.export.firmware.kernels import Kernels, pads_of
 from qdq_workbench.export.firmware.program import Program, refusal
 from qdq_workbench.export.firmware.tensors import Floats, Integers, Padded, Pending, Value, same_grid
+from qdq_workbench.graph.free_names import free_name
 from qdq_workbench.graph.kinds import BATCH_NORMALIZATION
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name, is_activation
@@ -53,6 +54,7 @@ class Walk:
         self._kernels = Kernels(self.program, weights, biases)
         self._values: dict[str, Value] = {}
         self._pairs: dict[str, Integers] = {}
+        self._floats_of: dict[str, Floats] = {}
 
     def run(self) -> dict[str, str]:
         """Fill the program; return graph output -> name of its tensor in the program, in the order of the outputs."""
@@ -176,17 +178,33 @@ class Walk:
             return _padded(self.program.write(moved, name, encoding), value.pads, value.padded_by)
         return self.program.write(value, name, encoding)
 
+    def _on_input_grid(self, node: Node, shape: tuple[int, ...], encoding: Encoding) -> Integers:
+        """Add the result of a call that keeps the grid of its input."""
+        return self.program.integers(self._name_on(node.outputs[0], encoding), shape, encoding)
+
+    def _name_on(self, tensor: str, encoding: Encoding) -> str:
+        """Return the name of a tensor on a grid: that of its pair, unless the pair has another grid."""
+        pair = self._activations.get(tensor)
+        return tensor if pair is None or same_grid(pair, encoding) else f"{tensor}/input_grid"
+
     def _floats(self, node: Node, value: Value, name: str) -> Floats:
         """Return a value in float32; refuse padded values and unwritten results of kernels other than Dense."""
         if isinstance(value, Floats):
             return value
         if isinstance(value, Integers) and not value.pads:
-            result = self.program.floats(name, value.shape)
-            self.program.add(f"{name}/dequantize", "Dequantize", (value,), result, layers=[])
-            return result
+            return self._dequantized(value, name)
         if isinstance(value, Pending) and value.operator == "Dense":
             return self.program.write_floats(value, name)
         raise refusal(node, "its result is read in float, and it has no Q/DQ pair", _PAIR)
+
+    def _dequantized(self, value: Integers, name: str) -> Floats:
+        if value.name not in self._floats_of:
+            # The float tensor in front of a pair, such as a softmax with an output pair, has the plain name already.
+            free = free_name(name, self.program.tensors, "@")
+            result = self.program.floats(free, value.shape)
+            self.program.add(f"{free}/dequantize", "Dequantize", (value,), result, layers=[])
+            self._floats_of[value.name] = result
+        return self._floats_of[value.name]
 
     def _output(self, tensor: str) -> str:
         value, placement = self._values[tensor], self._plan.output_placement(tensor)
@@ -215,7 +233,7 @@ class Walk:
         """Write a maximum over windows, which stays on the grid of its input."""
         x = self._integers(node)
         window = self._kernels.maximum_window(node, x)
-        result = self.program.integers(node.outputs[0], self._kernels.pooled_shape(node, x, window), x.encoding)
+        result = self._on_input_grid(node, self._kernels.pooled_shape(node, x, window), x.encoding)
         self.program.add(node.name, "MaxPool", (x,), result, layers=[*x.padded_by, node.name], **window)
         return result
 
@@ -228,7 +246,8 @@ class Walk:
             raise refusal(node, "it joins samples", _OUTSIDE)
         joined = self._kernels.regridding(node, "Concatenate", operands, axis=axis)
         if all(same_grid(operand.encoding, operands[0].encoding) for operand in operands):
-            return self.program.write(joined, node.outputs[0], operands[0].encoding)
+            encoding = operands[0].encoding
+            return self.program.write(joined, self._name_on(node.outputs[0], encoding), encoding)
         return joined
 
     def reshaping(self, node: Node) -> Value:
@@ -239,7 +258,7 @@ class Walk:
             self.program.add(node.name, "Reshape", (value,), floats)
             return floats
         x = self._unpadded(node)
-        result = self.program.integers(node.outputs[0], self._shape(node), x.encoding)
+        result = self._on_input_grid(node, self._shape(node), x.encoding)
         self.program.add(node.name, "Reshape", (x,), result)
         return result
 
@@ -251,7 +270,7 @@ class Walk:
             self.program.add(node.name, "Pad", (value,), floats, padding=pads)
             return floats
         x = self._unpadded(node)
-        result = self.program.integers(node.outputs[0], self._shape(node), x.encoding)
+        result = self._on_input_grid(node, self._shape(node), x.encoding)
         self.program.add(node.name, "Pad", (x,), result, padding=pads)
         return result
 

@@ -66,7 +66,7 @@ def half_notes(request: HalfRequest, q_model: QuantizedModel) -> list[str]:
         notes.append(f"In float32: {shown}: {reason}.")
     if not q_model.recorded_ranges:
         notes.append(f"No ranges were recorded, so nothing is known of values beyond {kind}; run calibrate once.")
-    if not request.scales:
+    if q_model.plan.target == "onnxruntime":
         notes.append(_ONNXRUNTIME[kind])
     return notes
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from qdq_workbench.export.passes.contract import GraphPass
 from qdq_workbench.graph.contractions import product_terms
-from qdq_workbench.onnx_graph.graph import Graph, Node
+from qdq_workbench.onnx_graph.graph import Graph, Node, Shape
 
 
 def restore_batched_matmul(graph: Graph) -> None:
@@ -90,6 +90,9 @@ def _rewrite(graph: Graph, node: Node, batch: str, left: str, contracted: str, r
         graph.add("MatMul", [first, second], name, output=written)
         return
     matmul = graph.add("MatMul", [first, second], name)
+    shape = graph.shape(written)
+    if shape is not None:
+        graph.shapes[matmul.output] = tuple(shape[terms[2].index(letter)] for letter in product)
     perm = [product.index(letter) for letter in terms[2]]
     graph.add("Transpose", [matmul.output], f"{name}/Transpose", output=written, perm=perm)
 
@@ -104,29 +107,36 @@ def _rewrite_projection(graph: Graph, node: Node) -> None:
     right = "".join(letter for letter in have_right if letter not in have_left)
     contracted = "".join(letter for letter in have_right if letter in have_left)
     # A letter of one operand alone that is not in the result is summed up, which no product does.
-    if not (left and right and contracted) or set(result) != {*left, *right} or set(have_left) != {*left, *contracted}:
+    if not (left and right and contracted) or set(result) != {*left, *right}:
         return
     size = dict(zip(have_right, [int(known or 0) for known in sizes], strict=True))
     written, name = node.output, node.name
     data = _transposed(graph, node.inputs[0], have_left, left + contracted, f"{name}/left")
     weight = _transposed(graph, node.inputs[1], have_right, contracted + right, f"{name}/right")
+    matrix = [int(np.prod([size[letter] for letter in group])) for group in (contracted, right)]
+    known = graph.shape(data)
+    rows = (None,) * len(left) if known is None else known[: len(left)]
     if len(contracted) > 1:  # a size of 0 keeps that of the input
         data = _reshaped(graph, data, [*[0] * len(left), -1], f"{name}/joined")
-    matrix = [int(np.prod([size[letter] for letter in group])) for group in (contracted, right)]
+        graph.shapes[data] = (*rows, matrix[0])
     weight = _reshaped(graph, weight, matrix, f"{name}/matrix")
     graph.shapes[weight] = tuple(matrix)
     graph.remove(node)
-    steps: list[tuple[str, list[str], dict[str, Any]]] = [("MatMul", [data, weight], {})]
+    # Operator, inputs, attributes, and the shape of its result.
+    steps: list[tuple[str, list[str], dict[str, Any], Shape]] = [("MatMul", [data, weight], {}, (*rows, matrix[1]))]
+    columns = [size[letter] for letter in right]
     if len(right) > 1:
-        split = graph.add_constant(f"{name}/sizes", np.array([*[0] * len(left), *[size[r] for r in right]], np.int64))
-        steps.append(("Reshape", [split], {}))
+        split = graph.add_constant(f"{name}/sizes", np.array([*[0] * len(left), *columns], np.int64))
+        steps.append(("Reshape", [split], {}, (*rows, *columns)))
     if left + right != result:
-        steps.append(("Transpose", [], {"perm": [(left + right).index(letter) for letter in result]}))
+        perm = [(left + right).index(letter) for letter in result]
+        steps.append(("Transpose", [], {"perm": perm}, tuple([*rows, *columns][axis] for axis in perm)))
     before: list[str] = []
-    for op, inputs, attributes in steps:
+    for op, inputs, attributes, shape in steps:
         last = op == steps[-1][0]
         step_name = name if op == "MatMul" else f"{name}/{op}"
         before = [graph.add(op, [*before, *inputs], step_name, output=written if last else None, **attributes).output]
+        graph.shapes.setdefault(before[0], shape)
 
 
 def _reshaped(graph: Graph, tensor: str, sizes: list[int], name: str) -> str:

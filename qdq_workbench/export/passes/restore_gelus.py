@@ -35,6 +35,10 @@ def restore_gelus(graph: Graph) -> None:
         shifted = graph.add("Add", [erf, one], f"{name}/Add").output
         product = graph.add("Mul", [source, shifted], f"{name}/Mul").output
         graph.add("Mul", [product, half], name, output=written)
+        shape = graph.shape(source)
+        # Without shapes only the first step would be moved to channels-first, with Transposes between the others.
+        if shape is not None:
+            graph.shapes.update(dict.fromkeys((scaled, erf, shifted, product), shape))
     graph.prune()
 
 

@@ -27,6 +27,9 @@ def _is_gemm(graph: Graph, add: Node, operand: int, product: Node) -> bool:
     bias, kernel = graph.constants[add.inputs[operand]], graph.shape(product.inputs[1])
     if graph.rank(product.inputs[0]) != 2 or kernel is None or len(kernel) != 2:
         return False
+    # A constant of one value per row has as many values where the matrix is square.
+    if bias.ndim > 2 or bias.shape[-1:] != (bias.size,):
+        return False
     return kernel[1] == bias.size and bias.dtype == np.float32 and graph.may_join(add, product)
 
 

@@ -24,7 +24,7 @@ def restore_global_average_pools(graph: Graph) -> None:
         shape = graph.shape(source)
         if shape is not None:
             graph.shapes[pool.output] = (*shape[:2], *[1] * (rank - 2))
-        constant = graph.add_constant(f"{name}/axes", np.arange(2, rank))
+        constant = graph.add_constant(f"{name}/axes", np.arange(2, rank, dtype=np.int64))
         graph.add("Squeeze", [pool.output, constant], f"{name}/Squeeze", output=written)
     graph.prune()
 

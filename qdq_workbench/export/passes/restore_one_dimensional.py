@@ -122,7 +122,10 @@ def _make_one_dimensional(graph: Graph, node: Node, spatial: int, source: str) -
     if rest:
         axes = graph.add_constant(f"{node.name}/kernel_axes", np.array([2 + spatial], np.int64))
         # A node, because the kernel is still an input of the graph; `write_weight` applies it to the integers.
+        kernel = graph.shape(rest[0])
         rest[0] = graph.add("Squeeze", [rest[0], axes], f"{node.name}/kernel").output
+        if kernel is not None:
+            graph.shapes[rest[0]] = (*kernel[: 2 + spatial], *kernel[3 + spatial :])
     graph.set_inputs(node, [source, *rest])
     old = node.output
     graph.set_output(node, graph.fresh(f"{old}/one_dimensional"))

@@ -48,6 +48,10 @@ def restore_rms_normalizations(graph: Graph) -> None:
         quotient = graph.add("Div", [found.source, root], f"{name}/Div").output
         graph.remove(last)
         graph.add("Mul", [quotient, found.gamma], name, output=written)
+        shape = graph.shape(found.source) or ()
+        # Without shapes only the first step would be moved to channels-first, with Transposes between the others.
+        graph.shapes.update(dict.fromkeys((square, quotient), shape))
+        graph.shapes.update(dict.fromkeys((mean, total, root), (*shape[:-1], 1)))
     graph.prune()
 
 
