@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from typing import Any
 
 import qdq_workbench as qdq
@@ -126,7 +127,7 @@ class Training:
         with self._work.jobs.run("fine-tuning") as job:
             job.report(None, "preparing")
             start = self._start(plan, job, batch_size, resume=resume)
-            run = TrainingRun(name or f"QAT {len(self.curves.runs) + 1}", plan.target, len(plan.tensors))
+            run = TrainingRun(name or self._unused_name(), plan.target, len(plan.tensors))
             if start is not None:
                 run = run.replace(epochs=(0.0,), scores=(start,))
             if job.stop_requested:
@@ -253,6 +254,12 @@ class Training:
             scored = len(finished.epochs) > 1 and finished.epochs[-1] == finished.loss_trace[-1][0]
             models.remember_scores(plan, FINE_TUNED, finished.scores[-1] if scored else None)
         return finished
+
+    def _unused_name(self) -> str:
+        """Return a numbered name that no run has: a run of a taken name would replace that one."""
+        taken = {run.name for run in self.curves.runs}
+        numbered = (f"QAT {number}" for number in itertools.count(len(taken) + 1))
+        return next(name for name in numbered if name not in taken)
 
     def _on_run(self, run: TrainingRun) -> None:
         self.curves = self.curves.with_run(run)
