@@ -59,7 +59,7 @@ def configured(
             if reason:
                 refusals.append(reason)
                 continue
-            wish = toggles.changed(wish, node, site, None, on=True)
+            wish = toggles.changed(wish, planner.usual_inputs(node, plan.target), site, None, on=True)
         parts = config_of(state, plan, node)
         before = parts.pop(PARTS[site], {})
         part = {key: value for key, value in {**before, **settings}.items() if settings and value is not None}
