@@ -15,6 +15,7 @@ from qdq_widgets.events import Events
 from qdq_widgets.fits import Fit, begun_epochs, reached
 from qdq_widgets.fitting import evaluate, fine_tune
 from qdq_widgets.history import Aside
+from qdq_widgets.models import KEPT_MODELS
 from qdq_widgets.plans import Plans
 from qdq_widgets.snapshots import CALIBRATED, CORRECTED, FINE_TUNED
 from qdq_widgets.work import Workshop
@@ -41,14 +42,22 @@ class Training:
 
     @property
     def stage_note(self) -> str:
-        """A note if only another plan has corrected or fine-tuned weights; else empty."""
-        stage = self._work.models.stage_elsewhere(self._plans.plan)
-        if not stage:
-            return ""
-        return (
-            f"The {stage} weights belong to another plan and are kept with it: undo, the history or a variant lead "
-            "back to them."
-        )
+        """A note if only another plan has corrected or fine-tuned weights, or some were dropped; else empty."""
+        models, plan = self._work.models, self._plans.plan
+        limit = f"the bench keeps the models of {KEPT_MODELS} plans, and those of variants."
+        dropped, elsewhere = models.stage_dropped(plan), models.stage_elsewhere(plan)
+        if dropped:
+            return f"The {dropped} weights of this plan were dropped: {limit}"
+        notes = []
+        if elsewhere:
+            notes.append(
+                f"The {elsewhere} weights belong to another plan and are kept with it: undo, the history or a variant "
+                "lead back to them."
+            )
+        if models.dropped:
+            plans = "one earlier plan" if models.dropped == 1 else f"{models.dropped} earlier plans"
+            notes.append(f"The weights of {plans} were dropped: {limit}")
+        return " ".join(notes)
 
     def calibrate(
         self, /, method: str = "minmax", *, steps: int | None = None, batch_size: int = BATCH_SIZE, **settings: Any
