@@ -19,13 +19,9 @@ PARTS = {"weight": "weight", "input": "activation", "output": "output"}
 
 Config = dict[str, dict[str, Any]]
 
-_PER_WEIGHT = (
-    "Every weight of this layer has settings of its own; change them in Python, or remove its entry from the spec first."
-)
-_OWN_CONFIG = (
-    "A QuantizeConfig of your own decides how this layer is quantized; change it in Python, or remove its entry from the "
-    "spec first."
-)
+_WAY_OUT = "change it in Python, or remove its entry from the spec first."
+_PER_WEIGHT = f"Every weight of this layer has settings of its own; {_WAY_OUT}"
+_OWN_CONFIG = f"A QuantizeConfig of your own decides how this layer is quantized; {_WAY_OUT}"
 
 
 def configured(
