@@ -23,7 +23,7 @@ def compiled(optimizer, rate):
     [None, "sgd", keras.optimizers.SGD(0.25), keras.optimizers.SGD(SCHEDULE)],
     ids=["none", "name", "object", "schedule"],
 )
-@pytest.mark.parametrize("rate", [0.03, 1e-7])
+@pytest.mark.parametrize("rate", [0.03, 1e-7, 0.0])
 def test_the_rate_that_was_asked_for_is_the_optimizers(optimizer, rate):
     assert float(compiled(optimizer, rate).learning_rate) == pytest.approx(rate)
 

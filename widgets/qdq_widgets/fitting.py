@@ -60,7 +60,7 @@ class TrainingSetup:
         loss, metrics = self.loss_and_metrics()
         optimizer = self.optimizer
         if optimizer is None:
-            optimizer = keras.optimizers.Adam(learning_rate or DEFAULT_RATE)
+            optimizer = keras.optimizers.Adam(DEFAULT_RATE if learning_rate is None else learning_rate)
         elif isinstance(optimizer, str):
             optimizer = keras.optimizers.get(optimizer)
             if learning_rate is not None:
