@@ -1,5 +1,6 @@
 """Runs and scores of a bench: every run keeps its name and its curve, and scores of another plan are named so."""
 
+import numpy as np
 from small_benches import tiny_data, tiny_model
 
 from qdq_widgets import Workbench
@@ -14,11 +15,12 @@ def run(name):
     return TrainingRun(name, "tensorrt", 7, ((0.5, 1.0), (1.0, 0.5)), (0.0, 1.0), (SCORES, SCORES), "done")
 
 
-def test_a_numbered_name_replaces_no_run():
+def test_a_numbered_name_replaces_no_run_and_a_rate_of_numpy_is_saved(tmp_path):
     bench = Workbench(tiny_model(), train_data=tiny_data())
     bench.fine_tune(1, name="QAT 2")
-    bench.fine_tune(1)
+    bench.fine_tune(1, learning_rate=np.float32(0.25))
     assert [run.name for run in bench.curves.runs] == ["QAT 2", "QAT 3"]
+    assert Workbench.load(bench.save(tmp_path / "bench"), train_data=tiny_data()).snapshot.fits[0].learning_rate == 0.25
 
 
 def test_the_curves_of_removed_runs_go(bench):

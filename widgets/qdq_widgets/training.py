@@ -132,6 +132,8 @@ class Training:
         """
         if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
             raise BenchError(f"epochs must be a whole number from 1 on. Received: epochs={epochs!r}")
+        if learning_rate is not None:
+            learning_rate = float(learning_rate)  # neither Keras nor JSON takes the numbers of NumPy
         plan = self._plans.plan
         with self._work.jobs.run("fine-tuning") as job:
             job.report(None, "preparing")
