@@ -1,5 +1,6 @@
 """Work is not lost: the cell that makes the bench runs again, plans change after training, a folder is loaded."""
 
+import pathlib
 import time
 
 import pytest
@@ -7,8 +8,10 @@ from small_benches import tiny_data, tiny_model
 
 from qdq_widgets import Workbench
 from qdq_widgets.background import Job
+from qdq_widgets.curves import Scores
 from qdq_widgets.earlier import same_objects
 from qdq_widgets.errors import BenchError
+from qdq_widgets.header import summary_texts
 from qdq_widgets.models import KEPT_MODELS, ModelStore
 from qdq_widgets.panes.export import ExportPane, verdict_html
 from qdq_widgets.panes.files import FilesPane
@@ -175,7 +178,31 @@ class TestTrainedWeights:
             store.put(f"trained {number}", "weights", "fine-tuned")
         store.put("newest", "ranges", "calibrated")
         assert store.stage("newest") == "calibrated"
-        assert store.stage(f"trained {KEPT_MODELS - 1}") == "fine-tuned"
+        # A model that is rebuilt in seconds takes no trained one's place.
+        assert [store.stage(f"trained {number}") for number in range(KEPT_MODELS)] == ["fine-tuned"] * KEPT_MODELS
+
+    def test_a_dropped_model_takes_its_scores_along_and_is_named(self, own, monkeypatch):
+        monkeypatch.setattr("qdq_widgets.models.KEPT_MODELS", 2)
+        data = tiny_data()
+        bench = Workbench(own, train_data=data, validation_data=data, target="onnxruntime")
+        bench.calibrate()
+        store, q_model = bench._work.models, bench.q_model
+        for layer in ("stem", "conv", "head"):
+            bench.toggle(layer, "weight")
+            store.put(bench.plan, q_model, "fine-tuned")
+            store.remember_scores(bench.plan, "fine-tuned", Scores(0.5, {"accuracy": 0.75}))
+            store.remember_file(bench.plan, 100, pathlib.Path("model.onnx"))
+        assert bench.stage == "fine-tuned"
+        assert "The weights of one earlier plan were dropped" in bench.stage_note
+        bench.undo()
+        bench.undo()
+        assert bench.stage == "calibrated"
+        assert bench.stage_note.startswith("The fine-tuned weights of this plan were dropped")
+        assert store.scores(bench.plan, "fine-tuned") is None
+        assert store.file(bench.plan) is None
+        assert not [text for text in summary_texts(bench) if text.startswith("QAT")]
+        store.put(bench.plan, q_model, "fine-tuned")
+        assert "of this plan" not in bench.stage_note
 
 
 class TestFiles:

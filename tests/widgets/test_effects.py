@@ -135,6 +135,17 @@ def test_a_change_is_measured_as_models_and_files_of_their_own_are(bench, tmp_pa
     assert effect.time.value > 0
 
 
+def test_a_file_that_is_still_to_be_timed_is_kept(bench, monkeypatch):
+    monkeypatch.setattr("qdq_widgets.effect_measuring._KEPT", 2)
+    measurer = PlanMeasurer(bench._work, "accuracy")
+    oldest, second, new = plan_without(), plan_without("conv"), plan_without("head")
+    for plan in (oldest, second):
+        measurer.size(plan)
+    report = measurer.times(new, oldest)
+    assert report.path.exists()
+    assert report.baseline.total_ms > 0
+
+
 def test_undo_knows_at_once_what_was_measured_and_the_way_back(bench):
     bench.effects.measuring = True
     bench.toggle("head", "weight", on=False)
@@ -327,6 +338,15 @@ def test_the_header_says_what_is_estimated_and_what_is_measured():
     assert "size ±0 B" in page
     assert 'class="qdq-better">time \u22120.01 ms (\u22121.0 %)' in page
     assert effect_html(None) == effect_html(Effect("x")) == ""
+
+
+def test_the_direction_of_a_metric_is_that_of_its_sweep(bench):
+    error = report_of("own error", "one_on", {"conv": 0.25}, 0.8, float_value=0.0)
+    bench.take_over_metrics([], dataclasses.replace(error, higher_is_better=False))
+    bench.leave_in_float(["conv"])
+    assert bench.effects.present.score.change == -0.25
+    assert 'class="qdq-better">own error ≈ \u22120.25' in effect_html(bench.effects.present)
+    bench.take_over_metrics([], None)
 
 
 def test_the_switch_in_the_bar(bench):

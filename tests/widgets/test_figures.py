@@ -1,6 +1,8 @@
 """Figures are pure functions of what they show."""
 
+import dataclasses
 import threading
+from types import SimpleNamespace
 
 import plotly.graph_objects as go
 import pytest
@@ -191,6 +193,21 @@ def test_the_worst_layer_is_on_top_longest_and_in_the_graphs_colour():
     assert list(bar.y) == ["bad", "fair", "good"]
     assert bar.base == 0
     assert list(bar.x) == [5, 20, 40]
+
+
+def test_long_names_that_differ_in_the_middle_have_bars_of_their_own(calibrated):
+    ends = "backbone/stage_1/residual_block_", "/inner/branch/convolution_with_a_long_name"
+    values = {number.join(ends): float(number) for number in "123"}
+    figure = metric_figure(Metric("time", values, "ms", "low"))
+    assert len(set(figure.data[0].y)) == 3
+    assert figure.layout.yaxis.tickvals == figure.data[0].y
+    assert set(figure.layout.yaxis.ticktext) == {short("1".join(ends))}
+    result, plan = calibrated.calibration, calibrated.plan
+    names = {tensor.tensor: f"{ends[0]}{place}{ends[1]}" for place, tensor in enumerate(plan.tensors)}
+    tensors = [dataclasses.replace(tensor, tensor=names[tensor.tensor]) for tensor in plan.tensors]
+    ranges = {names[name]: ends for name, ends in result.ranges.items() if name in names}
+    bars = ranges_figure(dataclasses.replace(result, ranges=ranges), SimpleNamespace(tensors=tensors)).data[0]
+    assert len(set(bars.y)) == len(bars.y) > 3
 
 
 def test_colours_are_those_of_the_graph():

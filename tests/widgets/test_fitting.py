@@ -18,8 +18,12 @@ def compiled(optimizer, rate):
     return model.optimizer
 
 
-@pytest.mark.parametrize("optimizer", [None, "sgd", keras.optimizers.SGD(0.25)], ids=["none", "name", "object"])
-@pytest.mark.parametrize("rate", [0.03, 1e-7])
+@pytest.mark.parametrize(
+    "optimizer",
+    [None, "sgd", keras.optimizers.SGD(0.25), keras.optimizers.SGD(SCHEDULE)],
+    ids=["none", "name", "object", "schedule"],
+)
+@pytest.mark.parametrize("rate", [0.03, 1e-7, 0.0])
 def test_the_rate_that_was_asked_for_is_the_optimizers(optimizer, rate):
     assert float(compiled(optimizer, rate).learning_rate) == pytest.approx(rate)
 
@@ -66,3 +70,12 @@ def test_scoring_the_float_model_leaves_the_switches_as_the_user_set_them():
     off.enabled.assign(value=False)
     evaluate(q_model, tiny_data(16), 8, quantized=False)
     assert [layer for layer in q_model.quantizing_layers if not bool(layer.enabled.numpy())] == [off]
+
+
+def test_the_code_names_the_metric_objects_of_the_float_model():
+    model = keras.Sequential([keras.Input((2,)), layers.Dense(1)])
+    measured = [keras.metrics.MeanAbsoluteError(), "accuracy", keras.losses.mean_squared_error]
+    model.compile("sgd", "mse", metrics=measured)
+    lines = TrainingSetup(model).compile_code("model")
+    note = "# metrics: the MeanAbsoluteError, accuracy, mean_squared_error of the bench; define it before these lines."
+    assert note in lines

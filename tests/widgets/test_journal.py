@@ -267,3 +267,10 @@ def test_hostile_names_survive_the_script():
     scope = {"model": bench.model, "train_data": tiny_data()}
     exec(bench.to_script(), scope)
     assert scope["wb"].plan == bench.plan
+
+
+def test_numbers_of_numpy_are_numbers_of_the_script(bench):
+    bench.set_metric("time", {"conv": np.float64(0.31), "stem": 0.5}, "ms")
+    scope = {"model": bench.model, "train_data": tiny_data(), "validation_data": tiny_data(32)}
+    exec(bench.to_script(), scope)
+    assert scope["wb"].metrics["time"].values == {"conv": 0.31, "stem": 0.5}

@@ -77,6 +77,8 @@ def test_an_error_while_a_pane_is_built_is_shown_in_it(bench, monkeypatch):
 
     assert pane.errors.message == "no widgets"
     assert pane.widget.children == (pane.errors.widget,)
+    bench.toggle("conv", "weight")
+    assert pane.errors.message == "no widgets"
 
 
 def test_values_know_what_was_selected_before_they_were_opened(bench):

@@ -112,3 +112,27 @@ def test_figures_and_report_come_back_from_the_folder(tmp_path):
     assert other.sensitivity_report == bench.sensitivity_report
     bench.take_over_metrics([], None)
     assert bench.coloring == "precision"
+
+
+def test_a_folder_keeps_which_plan_a_figure_is_of(tmp_path):
+    bench = Workbench(tiny_model(), train_data=tiny_data())
+    bench.set_metric("mine", {"conv": 2.0})
+    bench.toggle("head", "weight")
+    bench.sensitivity(samples=8)
+    bench.undo()
+    bench.toggle("conv", "weight")  # drops the plan that was swept
+    bench.calibrate()
+    bench.measure_sqnr()
+    bench.toggle("stem", "weight")
+    bench.save(tmp_path / "bench")
+    other = Workbench.load(tmp_path / "bench", train_data=tiny_data())
+    other.save(tmp_path / "again")
+    for loaded in (other, Workbench.load(tmp_path / "again")):
+        assert {name: loaded.is_stale(loaded.metrics[name]) for name in ("mine", SENSITIVITY, OUTPUT_SQNR)} == {
+            "mine": False,
+            SENSITIVITY: True,
+            OUTPUT_SQNR: True,
+        }
+        loaded.undo()
+        assert not loaded.is_stale(loaded.metrics[OUTPUT_SQNR])
+        assert loaded.is_stale(loaded.metrics[SENSITIVITY])

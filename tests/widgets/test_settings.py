@@ -4,6 +4,7 @@ import json
 
 import keras
 import pytest
+from fuzz.own import OwnRange
 from own_configs import FourBits
 from small_benches import tiny_model
 
@@ -124,6 +125,33 @@ def test_a_config_of_the_users_own_plans_and_is_left_alone():
     bench.view.graph.select("conv")
     assert "QuantizeConfig of your own" in pane.quantizers._note.value
     assert "FourBits" in entry_text(bench.spec.layers[0])
+
+
+def test_the_inspector_names_a_quantizer_of_the_users_own(bench):
+    own = keras.saving.serialize_keras_object(OwnRange())
+    bench.configure("conv", "weight", quantizer=own)
+    assert bench.history.present.label == "configure conv: weight quantizer=OwnRange"
+    bench.view.side.open(InspectorPane)
+    pane = bench.view.pane(InspectorPane)
+    bench.view.graph.select("conv")
+    picker = pane.quantizers.pickers["weight", "quantizer"]
+    assert (picker.label, picker.value) == ("OwnRange", own)
+    assert pane.errors.message == ""
+    picker.value = "lsq"
+    assert grid(bench).num_bits == 8
+    assert entry_text(bench.spec.layers[0]) == "inputs + weights (weights: lsq)"
+    assert all(value != own for _, value in picker.options)
+
+
+def test_settings_by_weight_of_a_class_are_no_config_of_the_users_own(bench):
+    config = qdq.LayerQuantizeConfig(weight={"kernel": {"num_bits": 4}})
+    bench.add_entry("Conv2D", is_keras_class=True, quantize_config=config)
+    with pytest.raises(BenchError, match="Every weight of this layer has settings of its own"):
+        bench.configure("conv", "weight", num_bits=8)
+    bench.undo()
+    bench.add_entry("Conv2D", is_keras_class=True, quantize_config=FourBits())
+    with pytest.raises(BenchError, match="QuantizeConfig of your own"):
+        bench.configure("conv", "weight", num_bits=8)
 
 
 def test_the_inspectors_pickers_are_the_same_calls(bench):

@@ -1,9 +1,12 @@
 """A click on a badge: entries by name appear, change, and vanish when nothing needs them."""
 
+import keras
 import pytest
 
 import qdq_workbench as qdq
+from qdq_widgets import Workbench
 from qdq_widgets.errors import BenchError
+from qdq_widgets.state import BenchState
 
 
 def entries(bench):
@@ -59,6 +62,53 @@ def test_one_input_of_several(bench):
     assert entries(bench) == [("add", True, False, None, False)]
     bench.toggle("add", "input")
     assert entries(bench) == []
+
+
+@pytest.fixture
+def recurrent():
+    """A bench on a recurrent layer whose initial states are inputs, and on an attention with a mask."""
+    values, mask = keras.Input((5, 4), name="values"), keras.Input((5, 5), name="allowed")
+    states = [keras.Input((3,), name=name) for name in ("hidden", "carry")]
+    attention = keras.layers.MultiHeadAttention(1, 2, name="attention")(values, values, attention_mask=mask)
+    last = keras.layers.LSTM(3, name="lstm")(attention, initial_state=states)
+    return Workbench(keras.Model([values, mask, *states], last), target="onnxruntime")
+
+
+@pytest.mark.parametrize("layer", ["lstm", "attention"])
+def test_masks_and_initial_states_are_no_inputs_to_switch(recurrent, layer):
+    usual = recurrent.plan
+    assert recurrent.plan.for_layer(layer).quantize_input
+    recurrent.toggle(layer, "input")
+    assert not recurrent.plan.for_layer(layer).quantize_input
+    recurrent.toggle(layer, "input")
+    assert not usual.diff(recurrent.plan)
+    assert entries(recurrent) == []
+    recurrent.toggle(layer, "input", on=False)
+    recurrent.configure(layer, "input", num_bits=16)
+    assert recurrent.plan.decisions[layer].input_indices == usual.decisions[layer].input_indices
+
+
+def test_an_initial_state_can_be_switched_by_its_number_as_the_last_of_all_too(recurrent):
+    recurrent.toggle("lstm", "input", 1)
+    recurrent.toggle("lstm", "input", 2)
+    assert recurrent.plan.decisions["lstm"].input_indices == (0, 1, 2)
+    assert entries(recurrent) == [("lstm", True, True, [0, 1, 2], False)]
+    recurrent.toggle("lstm", "input")
+    assert recurrent.plan.decisions["lstm"].input_indices == ()
+
+
+def test_plans_of_another_thread_while_one_is_looked_up(bench):
+    class Meanwhile(BenchState):
+        """Stands for a second thread: comparing it plans another state."""
+
+        def __eq__(self, other):
+            bench.planner.plan(BenchState(qdq.QuantizationSpec(), target="onnxruntime"))
+            return super().__eq__(other)
+
+        __hash__ = None
+
+    bench.toggle("conv", "weight")
+    assert bench.planner.plan(Meanwhile(qdq.QuantizationSpec())).tensors
 
 
 def test_an_entry_that_overrules_a_case_stays(bench):

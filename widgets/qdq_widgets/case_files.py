@@ -8,6 +8,7 @@ from typing import Any
 
 import qdq_workbench as qdq
 from qdq_widgets.errors import BenchError
+from qdq_widgets.literals import keywords, literal
 
 _TUPLE = "__tuple__"
 
@@ -109,7 +110,7 @@ def call_of(name: str, args: Iterable[Any], named: Mapping[str, Any]) -> str:
         >>> call_of("AutoQDQCase", ["onnxruntime"], {})
         "AutoQDQCase('onnxruntime')"
     """
-    return f"{name}({', '.join([*map(repr, args), *(f'{key}={value!r}' for key, value in named.items())])})"
+    return f"{name}({', '.join([*map(literal, args), *keywords(named)])})"
 
 
 def _library_class(name: str) -> Any:

@@ -9,11 +9,12 @@ from typing import Any
 import qdq_workbench as qdq
 from qdq_widgets.case_files import arguments_of, call_of
 from qdq_widgets.corrections import SAMPLES, Applied
+from qdq_widgets.literals import keywords, literal
 from qdq_widgets.snapshots import Snapshot
 from qdq_widgets.state import BenchState
 
 _DATA = "calibration_data"
-# The first samples of each kind of data, as `few_samples` takes them; the kinds are those of `Applied.data`.
+# The first samples of each kind of data, as `few_samples` takes them; the kinds are those of `kind_of_data`.
 _FEW = {
     "array": "{data}[:{count}]",
     "list": "[part[:{count}] for part in {data}]",
@@ -87,8 +88,8 @@ def _model_code(model: str, planned: str, work: Snapshot, training: Sequence[str
     first = work.fits[0] if corrections[0].trained and work.fits else corrections[0]
     how = dict(first.calibration)
     if how:
-        settings = "".join(f", {name}={value!r}" for name, value in how.items() if name != "method")
-        lines.append(f"qdq.calibrate(q_model, {_DATA}, {how['method']!r}{settings})")
+        method = how.pop("method")
+        lines.append(f"qdq.calibrate({', '.join(['q_model', _DATA, literal(method), *keywords(how)])})")
     of_model = [applied for applied in corrections if not applied.correction.of_float]
     lines += [_correction_code(applied, "q_model", reference) for applied in of_model if not applied.trained]
     lines += training
@@ -100,10 +101,8 @@ def _correction_code(applied: Applied, model: str, reference: str = "") -> str:
     settings = {name: value for name, value in applied.settings.items() if name != SAMPLES}
     arguments = [model]
     if applied.correction.reads_data:
-        # 32 is the size of a dataset's batch that `few_samples` assumes.
-        count = int(applied.settings[SAMPLES])
-        arguments.append(_FEW[applied.data].format(data=_DATA, count=count, batches=max(1, count // 32)))
-    arguments += [f"{name}={value!r}" for name, value in settings.items()]
+        arguments.append(few_code(_DATA, applied.data, int(applied.settings[SAMPLES])))
+    arguments += keywords(settings)
     if applied.correction.of_float and applied.name != "equalize_scales":
         arguments.append("plan=plan")
     if reference and applied.name == "learn_rounding":
@@ -111,11 +110,27 @@ def _correction_code(applied: Applied, model: str, reference: str = "") -> str:
     return f"qdq.correction.{applied.name}({', '.join(arguments)})"
 
 
+def few_code(name: str, kind: str, count: int) -> str:
+    """Return the Python that takes the first samples of data as `few_samples` does.
+
+    Args:
+        name: The expression of the data, without labels.
+        kind: Their kind; see `kind_of_data`.
+        count: The number of samples.
+
+    Example:
+        >>> few_code("validation_data[0]", "array", 128)
+        'validation_data[0][:128]'
+    """
+    # 32 is the size of a dataset's batch that `few_samples` assumes.
+    return _FEW[kind].format(data=name, count=count, batches=max(1, count // 32))
+
+
 def _spec_code(spec: Any) -> list[str]:
     configs = [entry.quantize_config for entry in spec.layers if entry.quantize_config is not None]
     # Only plain settings have a `repr` that is Python; other configs are made again by `from_dict`.
     if not all(isinstance(config, qdq.LayerQuantizeConfig) for config in configs):
-        return [f"spec = qdq.QuantizationSpec.from_dict({spec.to_dict()!r})"]
+        return [f"spec = qdq.QuantizationSpec.from_dict({literal(spec.to_dict())})"]
     return ["spec = qdq.QuantizationSpec()", *map(_entry_code, spec.layers)]
 
 
@@ -127,7 +142,7 @@ def _entry_code(entry: Any) -> str:
         if isinstance(value, qdq.LayerQuantizeConfig):
             arguments.append(f"{field.name}={config_code(value)}")
         elif value != field.default:
-            arguments.append(f"{field.name}={value!r}")
+            arguments += keywords({field.name: value})
     return f"spec.add({', '.join(arguments)})"
 
 
@@ -138,7 +153,7 @@ def config_code(config: qdq.LayerQuantizeConfig) -> str:
         >>> config_code(qdq.LayerQuantizeConfig(weight={"num_bits": 4}))
         "qdq.LayerQuantizeConfig(weight={'num_bits': 4})"
     """
-    return f"qdq.LayerQuantizeConfig({', '.join(f'{part}={value!r}' for part, value in config.get_config().items())})"
+    return f"qdq.LayerQuantizeConfig({', '.join(keywords(config.get_config()))})"
 
 
 def case_code(case: Any) -> tuple[str, str, str]:

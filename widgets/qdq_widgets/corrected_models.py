@@ -11,7 +11,7 @@ import pathlib
 import shutil
 import tempfile
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy as np
 import qdq_workbench as qdq
 from qdq_widgets.background import Job
 from qdq_widgets.corrections import BY_NAME, SAMPLES, Correction
-from qdq_widgets.data import described, few_samples, inputs_only
+from qdq_widgets.data import described, few_samples, kind_of_data
 from qdq_widgets.errors import BenchError, BenchStoppedError
 from qdq_widgets.snapshots import CORRECTED, FINE_TUNED
 from qdq_widgets.state import BenchState, plan_key
@@ -80,15 +80,8 @@ class CorrectedModels:
         return few_samples(data, samples)
 
     def kind_of_data(self) -> str:
-        """Return the kind of the calibration data, for generated code; see `Applied.data`."""
-        data = inputs_only(self._work.data.for_calibration()[0])
-        if hasattr(data, "shape"):
-            return "array"
-        if isinstance(data, Mapping):
-            return "dict"
-        if isinstance(data, (list, tuple)) and all(hasattr(part, "shape") for part in data):
-            return "list"
-        return "dataset" if hasattr(data, "take") else "stream"
+        """Return the kind of the calibration data, for generated code; see `data.kind_of_data`."""
+        return kind_of_data(self._work.data.for_calibration()[0])
 
     # ------------------------------------------------------------------ of the float model
 

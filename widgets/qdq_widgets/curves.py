@@ -81,7 +81,7 @@ class Curves:
         """Name of the drawn metric: the first accuracy, else the first metric; empty without any."""
         found = [scores for scores in (self.fp32, self.ptq, *(run.last for run in self.runs)) if scores is not None]
         names = list(found[0].metrics) if found else []
-        return next((name for name in names if "acc" in name), names[0] if names else "")
+        return next(filter(is_share, names), names[0] if names else "")
 
     def with_run(self, run: TrainingRun) -> Curves:
         """Return the curves with a run added, or with the run of that name replaced."""

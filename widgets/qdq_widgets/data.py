@@ -210,6 +210,18 @@ def count_samples(data: Any) -> int | None:
     return counts.pop() if len(counts) == 1 else None
 
 
+def kind_of_data(data: Any) -> str:
+    """Return the kind of inputs, for generated code: "array", "dict", "list" (of inputs), "dataset" or "stream"."""
+    inputs = inputs_only(data)
+    if hasattr(inputs, "shape"):
+        return "array"
+    if isinstance(inputs, Mapping):
+        return "dict"
+    if isinstance(inputs, (list, tuple)) and all(hasattr(part, "shape") for part in inputs):
+        return "list"
+    return "dataset" if hasattr(inputs, "take") else "stream"
+
+
 def few_samples(data: Any, count: int, batch_size: int = 32) -> Any:
     """Return the first samples without labels; a generator is returned as it is.
 

@@ -47,6 +47,7 @@ class Effect:
         state: "estimated", "measuring" while measurements run, or "measured".
         metric: The metric of the score.
         note: Why something could not be measured; empty otherwise.
+        higher_is_better: Whether a higher score is better.
     """
 
     label: str
@@ -56,6 +57,7 @@ class Effect:
     state: Literal["estimated", "measuring", "measured"] = "estimated"
     metric: str = ""
     note: str = ""
+    higher_is_better: bool = True
 
 
 def estimated_size(before: qdq.PlacementPlan, after: qdq.PlacementPlan) -> Figure:

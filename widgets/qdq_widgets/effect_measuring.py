@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import qdq_workbench as qdq
+from qdq_widgets.curves import is_share
 from qdq_widgets.data import count_samples, few_pairs
 from qdq_widgets.errors import BenchError
 from qdq_widgets.state import PlanKey, plan_key
@@ -65,7 +66,7 @@ class PlanMeasurer:
             )
         # A dataset counts as labelled until `_new_scores` finds no labels.
         labelled = isinstance(self._data, tuple) or hasattr(self._data, "element_spec")
-        self.metric = "accuracy" if labelled and "acc" in metric.lower() else "sqnr"
+        self.metric = "accuracy" if labelled and is_share(metric) else "sqnr"
         self.samples = 0
         self._folder = pathlib.Path(tempfile.mkdtemp(prefix="qdq-"))
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
@@ -138,6 +139,8 @@ class PlanMeasurer:
             self._files[key] = path
             while len(self._files) > _KEPT:
                 self._files.popitem(last=False)[1].unlink(missing_ok=True)
+        # The file that was asked for last stays when the other one of a pair is written.
+        self._files.move_to_end(key)
         return self._files[key]
 
 

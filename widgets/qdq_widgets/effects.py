@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import qdq_workbench as qdq
-from qdq_widgets.curves import Scores
+from qdq_widgets.curves import Scores, is_share
 from qdq_widgets.effect_estimates import Effect, Figure, estimated_score, estimated_size, estimated_time
 from qdq_widgets.effect_measuring import PlanMeasurer, is_easy
 from qdq_widgets.events import Events
@@ -92,7 +92,7 @@ class Effects:
         self._before, self._told = None, self._plans.history.present
         values = [None if scores is None else scores.metrics.get(metric) for scores in (before, after)]
         self.present = None
-        if values[0] is not None and values[1] is not None and "acc" in metric.lower():
+        if values[0] is not None and values[1] is not None and is_share(metric):
             change = 100 * (values[1] - values[0])
             figure = Figure(change, 100 * values[1], "points", measured=True, basis=f"{metric} on the validation data")
             self.present = Effect(label, figure, state="measured", metric="accuracy")
@@ -147,6 +147,7 @@ class Effects:
             estimated_size(before, plan),
             self._estimated_time(before, plan),
             metric="" if report is None else report.metric,
+            higher_is_better=report is None or report.higher_is_better,
         )
         self._take_known()
         self._events.tell("effect")
@@ -241,9 +242,8 @@ class Effects:
 
     def _note(self, ticket: int, measurer: PlanMeasurer, **pairs: tuple[float, float]) -> None:
         """Show the values that were measured before and after the change."""
-        self._update(
-            ticket, metric=measurer.metric, **{what: _figure(what, measurer, *pair) for what, pair in pairs.items()}
-        )
+        figures = {what: _figure(what, measurer, *pair) for what, pair in pairs.items()}
+        self._update(ticket, metric=measurer.metric, higher_is_better=True, **figures)
 
     def _note_times(self, ticket: int, report: qdq.LatencyReport) -> None:
         baseline, interval = report.baseline, report.speedup_interval
@@ -266,7 +266,7 @@ class Effects:
             pair = [measurer.known(what, plan) for plan in (self._before, self._seen[1])]
             if None not in pair:
                 changes: dict[str, Any] = {what: _figure(what, measurer, *pair), "metric": measurer.metric}
-                self.present = dataclasses.replace(self.present, **changes)
+                self.present = dataclasses.replace(self.present, higher_is_better=True, **changes)
 
     def _update(self, ticket: int, **changes: Any) -> None:
         if not self._is_over(ticket) and self.present is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from qdq_widgets.background import Job
@@ -60,14 +60,16 @@ class TrainingSetup:
         loss, metrics = self.loss_and_metrics()
         optimizer = self.optimizer
         if optimizer is None:
-            optimizer = keras.optimizers.Adam(learning_rate or DEFAULT_RATE)
+            optimizer = keras.optimizers.Adam(DEFAULT_RATE if learning_rate is None else learning_rate)
         elif isinstance(optimizer, str):
             optimizer = keras.optimizers.get(optimizer)
+            if learning_rate is not None:
+                optimizer.learning_rate = learning_rate
         else:
-            # A new one: an optimizer has variables for the weights of the one model that it trains.
-            optimizer = type(optimizer).from_config(optimizer.get_config())
-        if learning_rate is not None:
-            optimizer.learning_rate = learning_rate
+            # A new one: an optimizer has variables for the weights of the one model that it trains. An optimizer with a
+            # schedule takes no other rate once it is made.
+            rate = {} if learning_rate is None else {"learning_rate": float(learning_rate)}
+            optimizer = type(optimizer).from_config({**optimizer.get_config(), **rate})
         q_model.compile(optimizer=optimizer, loss=loss, metrics=_copies(metrics))
 
     def to_dict(self) -> tuple[dict[str, Any], list[str]]:
@@ -112,7 +114,7 @@ class TrainingSetup:
         if self.optimizer is not None and learning_rate is None:
             given = repr(self.optimizer) if isinstance(self.optimizer, str) else "optimizer"
             return [*notes, f"q_model.compile({given}, {', '.join(parts)})"]
-        rate = DEFAULT_RATE if learning_rate is None else learning_rate
+        rate = DEFAULT_RATE if learning_rate is None else float(learning_rate)
         if self.optimizer is None:
             made = f"keras.optimizers.Adam({rate!r})"
         elif isinstance(self.optimizer, str):
@@ -292,9 +294,23 @@ def _watcher(
 
 def _object_note(name: str, value: Any) -> str:
     """Return the comment on an object that generated code names but does not make."""
-    values = value if isinstance(value, (list, tuple)) else [value]
-    kinds = [each if isinstance(each, str) else getattr(each, "__name__", type(each).__name__) for each in values]
-    return f"# {name}: the {', '.join(kinds)} of the bench; define it before these lines."
+    return f"# {name}: the {', '.join(_kinds(value))} of the bench; define it before these lines."
+
+
+def _kinds(value: Any) -> Iterator[str]:
+    """Yield the names of objects, of functions, and of what a float model's compilation holds as dictionaries."""
+    if isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _kinds(each)
+    elif isinstance(value, Mapping) and "class_name" in value:
+        # Of a function, Keras serializes the name as "config".
+        config = value.get("config")
+        yield config if isinstance(config, str) else str(value["class_name"])
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _kinds(each)
+    else:
+        yield value if isinstance(value, str) else getattr(value, "__name__", type(value).__name__)
 
 
 def _stop_evaluation(job: Job) -> Any:

@@ -23,7 +23,8 @@ def fixed(planner: Planner, state: BenchState, plan: Any, entries: Iterable[Any]
         # A fix holds arguments of `QuantizationSpec.add`, whose defaults `_merged` takes for those left out.
         name = fix["name"]
         node = planner.graph.calls(name)[0]
-        wishes[name] = _merged(wishes.get(name, toggles.wish_of(plan, node)), node, fix)
+        usual = planner.usual_inputs(node, plan.target)
+        wishes[name] = _merged(wishes.get(name, toggles.wish_of(plan, node)), node, fix, usual)
     return toggles.with_wishes(planner, state, plan, wishes)
 
 
@@ -47,11 +48,11 @@ def all_fixed(planner: Planner, state: BenchState, plan: Any) -> tuple[BenchStat
     return state, plan
 
 
-def _merged(wish: toggles.LayerWish, node: Any, fix: Any) -> toggles.LayerWish:
+def _merged(wish: toggles.LayerWish, node: Any, fix: Any, usual: Iterable[int]) -> toggles.LayerWish:
     inputs = set(wish.inputs)
     if fix.get("quantize_input", True):
         indices = fix.get("quantization_index")
-        inputs |= set(range(len(node.inputs)) if indices is None else indices)
+        inputs |= set(usual if indices is None else indices)
     return dataclasses.replace(
         wish,
         inputs=tuple(sorted(inputs)),

@@ -52,9 +52,8 @@ def effect_html(effect: Effect | None) -> str:
 def _effect_figures(effect: Effect) -> Iterator[tuple[str, str, str, Figure]]:
     """Yield name, text, style class and figure of every known effect of a change."""
     metric = {"accuracy": "accuracy", "sqnr": "SQNR"}.get(effect.metric, effect.metric)
-    higher_is_better = effect.metric not in ("mse", "kl")
     for name, figure, better_up in (
-        (metric, effect.score, higher_is_better),
+        (metric, effect.score, effect.higher_is_better),
         ("size", effect.size, False),
         ("time", effect.time, False),
     ):

@@ -7,11 +7,14 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 import qdq_workbench as qdq
 from qdq_widgets.code import case_code, config_code
 from qdq_widgets.curves import TrainingRun
 from qdq_widgets.events import Events
 from qdq_widgets.fits import begun_epochs, reached, stopped_note
+from qdq_widgets.literals import literal
 
 
 class Call(NamedTuple):
@@ -150,8 +153,8 @@ class _Writer:
         return list(dict.fromkeys(self._notes))
 
     def expression(self, value: Any, name: str) -> str:
-        if value is None or isinstance(value, (bool, int, float, str)):
-            return repr(value)
+        if value is None or isinstance(value, (bool, int, float, str, np.generic)):
+            return literal(value)
         if isinstance(value, os.PathLike):
             return repr(os.fspath(value))
         # Data have one name as a whole: item by item, each array would get that name.
@@ -165,7 +168,7 @@ class _Writer:
 
     def _object(self, value: Any, name: str) -> str:
         if isinstance(value, qdq.QuantizationSpec):
-            return f"qdq.QuantizationSpec.from_dict({value.to_dict()!r})"
+            return f"qdq.QuantizationSpec.from_dict({literal(value.to_dict())})"
         if isinstance(value, qdq.LayerQuantizeConfig):
             return config_code(value)
         if isinstance(value, qdq.CustomQDQInsertionCase):

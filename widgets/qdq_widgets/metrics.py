@@ -23,6 +23,8 @@ SENSITIVITY = "sensitivity"
 LATENCY = "time in ONNX Runtime"
 LIVE = (PARAMETERS, WEIGHT_BYTES)  # these follow from the plan, at any time
 COMPARED_SAMPLES = 32
+ELSEWHERE: PlanKey = "a plan that is not in the history"
+"""`about` of a metric whose plan was left before the bench was saved; equal to no `plan_key`."""
 _FLOAT_BITS = 32
 
 

@@ -86,6 +86,7 @@ class ModelStore:
         A snapshot without ranges leaves the present ranges: there are no others to restore.
         """
         key, now = plan_key(plan), self._now
+        now.dropped.pop(key, None)
         if work.calibration is not None and work.calibration is not now.calibration:
             self.use_calibration(work.calibration)
         kept = now.kept.get(key)
@@ -160,6 +161,15 @@ class ModelStore:
         stages = {kept.stage for kept in self._now.kept.values()}
         missing = [stage for stage in (FINE_TUNED, CORRECTED) if stage in stages]
         return missing[0] if missing and self.stage(plan) not in (CORRECTED, FINE_TUNED) else ""
+
+    def stage_dropped(self, plan: Any) -> str:
+        """Return "fine-tuned" or "corrected" if a plan's model at that stage was dropped for newer ones; else empty."""
+        return self._now.dropped.get(plan_key(plan), "")
+
+    @property
+    def dropped(self) -> int:
+        """The number of plans whose corrected or trained models were dropped for newer ones."""
+        return len(self._now.dropped)
 
     def corrections(self, plan: Any) -> tuple[Any, ...]:
         """Return the corrections of a plan's weights, in the order in which they were applied."""
@@ -255,17 +265,34 @@ class ModelStore:
         """Store a calibration and its model; `read` is the maximum number of batches and the batch size."""
         self.use_calibration(result)
         self._now.read = read
+        self._now.dropped.pop(plan_key(plan), None)
         self.put(plan, q_model, CALIBRATED)
 
     def _keep(self, key: PlanKey, model: BenchModel) -> None:
         every = self._now.kept
         every[key] = model
         every.move_to_end(key)
+        if model.stage != CALIBRATED:
+            self._now.dropped.pop(key, None)
         while len(every) > KEPT_MODELS:
             # Models that were only calibrated go first: they are rebuilt in seconds, trained ones would be lost.
             others = [(kept.stage != CALIBRATED, age, old) for age, (old, kept) in enumerate(every.items())]
             # The last one was added just now and stays.
-            every.pop(min(others[:-1])[2])
+            is_lost, _, oldest = min(others[:-1])
+            if is_lost and model.stage == CALIBRATED:
+                break
+            self._drop(oldest)
+
+    def _drop(self, key: PlanKey) -> None:
+        """Remove a model; of a corrected or trained one the scores and the file go too, since no model has them."""
+        now = self._now
+        stage = now.kept.pop(key).stage
+        if stage == CALIBRATED:
+            return
+        now.dropped[key] = stage
+        now.files.pop(key, None)
+        for scored in (CORRECTED, FINE_TUNED):
+            now.scores.pop((key, scored), None)
 
 
 def _weights_digest(model: Any) -> bytes:

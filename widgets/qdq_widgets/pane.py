@@ -35,6 +35,7 @@ class Pane:
         title: Title of its tab.
         events: The events after which it is refreshed; see `Workbench.subscribe`.
         remembers: Names and default values of settings that are saved and restored with the bench; see `remember`.
+        is_built: Whether `build` has succeeded. Others are not refreshed: that would hide the error of `build`.
     """
 
     title = ""
@@ -46,6 +47,7 @@ class Pane:
         self.widget = widgets.VBox()
         self.widget.add_class("qdq-pane")
         self._built = False
+        self.is_built = False
 
     @functools.cached_property
     def errors(self) -> ErrorBox:
@@ -53,7 +55,7 @@ class Pane:
         return ErrorBox()
 
     def ensure_built(self) -> None:
-        """Build the widgets, unless that was done."""
+        """Build the widgets, unless that was done or has failed."""
         if self._built:
             return
         self._built = True
@@ -62,6 +64,7 @@ class Pane:
         if self.errors.widget not in children:
             children.append(self.errors.widget)
         self.widget.children = children
+        self.is_built = True
 
     def build(self) -> Sequence[Any]:
         """Return the widgets of the pane; called once, when it is first shown.

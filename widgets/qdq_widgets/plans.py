@@ -13,7 +13,7 @@ from qdq_widgets.errors import BenchError
 from qdq_widgets.events import Events
 from qdq_widgets.fixes import all_fixed, fixed
 from qdq_widgets.history import History, Step
-from qdq_widgets.settings import configured
+from qdq_widgets.settings import configured, value_text
 from qdq_widgets.state import RECENT_PLANS, BenchState, Planner, case_names, spec_of
 from qdq_widgets.targets import reason_text
 
@@ -122,7 +122,7 @@ class Plans:
         """
         layers = [layer] if isinstance(layer, str) else list(layer)
         shown = layers[0] if len(layers) == 1 else f"{len(layers)} layers"
-        words = ", ".join(f"{key}={'default' if value is None else value}" for key, value in settings.items())
+        words = ", ".join(f"{key}={value_text(value)}" for key, value in settings.items())
         with self.lock:
             state, plan = configured(self.planner, self.state, self.plan, layers, site, settings)
             return self.push(f"configure {shown}: {site} {words or 'as the target wants'}", state, plan)

@@ -11,7 +11,7 @@ import ipywidgets as widgets
 import qdq_workbench as qdq
 from qdq_widgets.errors import BenchError
 from qdq_widgets.pane import button, row, text_html
-from qdq_widgets.settings import PARTS, config_of
+from qdq_widgets.settings import PARTS, config_of, value_text
 
 _DEFAULT = "default"  # a dropdown takes None for "nothing is chosen"
 BITS = (2, 3, 4, 5, 6, 7, 8, 16)
@@ -136,8 +136,9 @@ def _options(key: str, usual: Any, site: str, present: Any, sizes: Sequence[int]
         return [(f"{usual.num_bits} bits (default)", _DEFAULT), *found]
     if key == "quantizer":
         first = METHODS["last_value" if site == "weight" else "moving_average"]
-        names = {**METHODS, **({present: str(present)} if present else {})}
-        return [(f"{first} (default)", _DEFAULT), *((METHODS.get(name, text), name) for name, text in names.items())]
+        # Code may have set another one, such as a serialized quantizer of the user's, which is a dictionary.
+        own = [(value_text(present), present)] if present and present not in list(METHODS) else []
+        return [(f"{first} (default)", _DEFAULT), *((text, name) for name, text in METHODS.items()), *own]
     if key == "block_size":
         known = sorted({*sizes, *([present] if present else [])})
         return [("no blocks (default)", _DEFAULT), *((f"blocks of {size}", size) for size in known)]

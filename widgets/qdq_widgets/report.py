@@ -13,7 +13,7 @@ from qdq_widgets.graph_page import graph_html
 from qdq_widgets.metrics import LIVE
 from qdq_widgets.pane import table_html
 from qdq_widgets.panes.export import verdict_html
-from qdq_widgets.panes.training import scores_table
+from qdq_widgets.panes.training import other_plan, scores_table
 from qdq_widgets.panes.variants import variants_table
 from qdq_widgets.state import site_text
 from qdq_widgets.style import style_sheet
@@ -71,7 +71,7 @@ def _scores(bench: Any) -> list[str]:
     parts = []
     if bench.curves.fp32 is not None or bench.curves.runs:
         figure = curves_figure(bench.curves, bench.scored_samples).to_html(full_html=False, include_plotlyjs=True)
-        parts += ["<h2>Accuracy and loss</h2>", figure, scores_table(bench.curves)]
+        parts += ["<h2>Accuracy and loss</h2>", figure, scores_table(bench.curves, other_plan(bench))]
     if bench.variants:
         parts += ["<h2>Variants</h2>", variants_table(bench.variants, bench.curves)]
     return parts

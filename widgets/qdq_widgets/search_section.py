@@ -8,6 +8,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import ErrorBox, shows_errors
+from qdq_widgets.curves import is_share
 from qdq_widgets.pane import button, kibibytes, row, table_html, text_html
 
 _STARTS = (
@@ -120,7 +121,7 @@ class SearchSection:
         """Set the floor a little below the float model's accuracy, once, when that becomes known."""
         curves = self.bench.curves
         scores = curves.fp32.metrics if curves.fp32 is not None else {}
-        known = scores.get(curves.metric) if "acc" in (curves.metric or "") else None
+        known = scores.get(curves.metric) if is_share(curves.metric) else None
         if known is not None and self._suggested is None:
             self._suggested = round(max(0.0, known - _LOSS), 4)
             self.floor.value = self._suggested

@@ -19,6 +19,10 @@ PARTS = {"weight": "weight", "input": "activation", "output": "output"}
 
 Config = dict[str, dict[str, Any]]
 
+_WAY_OUT = "change it in Python, or remove its entry from the spec first."
+_PER_WEIGHT = f"Every weight of this layer has settings of its own; {_WAY_OUT}"
+_OWN_CONFIG = f"A QuantizeConfig of your own decides how this layer is quantized; {_WAY_OUT}"
+
 
 def configured(
     planner: Planner, state: BenchState, plan: Any, layers: Sequence[str], site: str, settings: Mapping[str, Any]
@@ -51,7 +55,7 @@ def configured(
             if reason:
                 refusals.append(reason)
                 continue
-            wish = toggles.changed(wish, node, site, None, on=True)
+            wish = toggles.changed(wish, planner.usual_inputs(node, plan.target), site, None, on=True)
         parts = config_of(state, plan, node)
         before = parts.pop(PARTS[site], {})
         part = {key: value for key, value in {**before, **settings}.items() if settings and value is not None}
@@ -80,20 +84,18 @@ def config_of(state: BenchState, plan: Any, node: Any) -> Config:
         found = config.get_config()
         # Settings by name of the weight; a dictionary with a class name is a quantizer of the user's own.
         if any(isinstance(value, dict) and "class_name" not in value for value in found.get("weight", {}).values()):
-            raise BenchError(
-                "Every weight of this layer has settings of its own; change them in Python, or remove its entry from "
-                f"the spec first. Received: layer={node.layer!r}"
-            )
+            raise BenchError(f"{_PER_WEIGHT} Received: layer={node.layer!r}")
         return found
     decision = plan.decisions.get(node.name)
     settings = dict(decision.settings) if config is None and decision is not None and decision.settings else {}
     weights = settings.pop("weights", {})
     # "*" stands for all weights of the layer; the pickers cannot show settings of single ones.
     if config is not None or set(weights) - {"*"}:
-        raise BenchError(
-            "A QuantizeConfig of your own decides how this layer is quantized; change it in Python, or remove its "
-            f"entry from the spec first. Received: layer={node.layer!r}"
-        )
+        # Both kinds of configs decide by name of the weight when they come from an entry for a class or a pattern.
+        deciding = (entry for place, entry in enumerate(state.spec.layers) if decision.author == f"spec[{place}]")
+        settings_decide = any(isinstance(entry.quantize_config, qdq.LayerQuantizeConfig) for entry in deciding)
+        why = _PER_WEIGHT if config is None and settings_decide else _OWN_CONFIG
+        raise BenchError(f"{why} Received: layer={node.layer!r}")
     found = {part: dict(values) for part, values in settings.items() if values}
     return {**found, "weight": dict(weights["*"])} if weights.get("*") else found
 
@@ -115,6 +117,18 @@ def settings_text(config: Any) -> str:
         for part, settings in config.get_config().items()
         if settings
     )
+
+
+def value_text(value: Any) -> str:
+    """Return the value of a setting in words: a serialized quantizer of the user's is named by its class.
+
+    Example:
+        >>> value_text({"class_name": "OwnRange", "config": {}}), value_text(4), value_text(None)
+        ('OwnRange', '4', 'default')
+    """
+    if isinstance(value, dict) and "class_name" in value:
+        return str(value["class_name"])
+    return "default" if value is None else str(value)
 
 
 def grid_text(placement: Any) -> str:
@@ -145,8 +159,9 @@ def _setting(key: str, value: Any) -> str:
     if key == "block_size":
         return f"blocks of {value}"
     if isinstance(value, dict):
-        own = value.get("class_name")
-        return str(own) if own else f"{key} {', '.join(_setting(*item) for item in value.items()) or 'as the target'}"
+        if "class_name" in value:
+            return value_text(value)
+        return f"{key} {', '.join(_setting(*item) for item in value.items()) or 'as the target'}"
     return str(value) if key == "quantizer" else f"{key}={value:g}"
 
 

@@ -71,7 +71,8 @@ class Planner:
         # Not cached: a case of the user's may read the weights, or answer otherwise the next time.
         if not is_all_there_is(state):
             return self._planned(self.model, state)
-        for known, plan in self._recent:
+        # Of a copy: measuring plans in another thread, and a deque that grows cannot be iterated.
+        for known, plan in list(self._recent):
             if known == state:
                 return plan
         plan = self._planned(self.graph, state)
@@ -91,6 +92,11 @@ class Planner:
             everything.add("*", match="glob", quantize_output=True)
             self._possible[target] = self.plan(BenchState(everything, target=target))
         return self._possible[target]
+
+    def usual_inputs(self, node: Any, target: str) -> tuple[int, ...]:
+        """Return the inputs of a node that are quantized without an index: masks and initial states are not."""
+        decision = self.possible(target).decisions.get(node.name)
+        return tuple(range(len(node.inputs))) if decision is None else tuple(decision.input_indices)
 
 
 def is_all_there_is(state: BenchState) -> bool:

@@ -11,7 +11,7 @@ import dataclasses
 import os
 import pathlib
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import qdq_workbench as qdq
@@ -22,10 +22,10 @@ from qdq_widgets.errors import BenchError
 from qdq_widgets.fitting import training_arguments
 from qdq_widgets.history import Aside, History, Step
 from qdq_widgets.kept_work import PATTERN, WorkReader, WorkWriter
-from qdq_widgets.metrics import metric_from_dict
+from qdq_widgets.metrics import ELSEWHERE, Metric, metric_from_dict
 from qdq_widgets.models import ModelStore
 from qdq_widgets.snapshots import CALIBRATED, FINE_TUNED, Snapshot
-from qdq_widgets.state import BenchState
+from qdq_widgets.state import BenchState, plan_key
 from qdq_widgets.variants import Variant
 from qdq_widgets.work import Workshop
 
@@ -84,7 +84,7 @@ def save_bench(bench: Any, folder: pathlib.Path, known: Workshop) -> pathlib.Pat
         "training": training,
         "panes": bench.pane_states.to_dict(),
         "colors": {"rules": bench.rules, "by": bench.coloring},
-        "metrics": [metric.to_dict() for metric in bench.own_metrics],
+        "metrics": [_metric_to_dict(metric, steps) for metric in bench.own_metrics],
         "sensitivity": bench.sensitivity_report and bench.sensitivity_report.to_dict(),
     }
     try:
@@ -136,7 +136,7 @@ def _restored(bench: Any, data: Mapping[str, Any], folder: pathlib.Path, cases: 
     history.go_to(int(data["position"]))
     variants = {item["name"]: _variant_from_dict(item, known) for item in data["variants"]}
     variants = {name: dataclasses.replace(kept, work=works.get(name, Snapshot())) for name, kept in variants.items()}
-    metrics, swept = [metric_from_dict(item) for item in data["metrics"]], data["sensitivity"]
+    metrics, swept = [_metric_from_dict(item, history.steps) for item in data["metrics"]], data["sensitivity"]
     report = None if swept is None else qdq.SensitivityReport.from_dict(swept)
     panes = {pane: dict(values) for pane, values in data.get("panes", {}).items()}  # missing in earlier versions
     ptq = [
@@ -241,6 +241,21 @@ def _step_to_dict(step: Step, models: ModelStore, writer: WorkWriter) -> dict[st
     scores = models.scores(step.plan, CALIBRATED)
     ptq = None if scores is None else vars(scores)
     return {"label": step.label, "state": _state_to_dict(step.state), "aside": aside, "ptq": ptq}
+
+
+def _metric_to_dict(metric: Metric, steps: Sequence[Step]) -> dict[str, Any]:
+    """Return a metric with the place of the first step that has its plan, -1 if there is none; None without a plan."""
+    if metric.about is None:
+        return {**metric.to_dict(), "step": None}
+    places = (place for place, step in enumerate(steps) if plan_key(step.plan) == metric.about)
+    return {**metric.to_dict(), "step": next(places, -1)}
+
+
+def _metric_from_dict(data: Mapping[str, Any], steps: Sequence[Step]) -> Metric:
+    fields = dict(data)
+    step = fields.pop("step", None)  # missing in folders of earlier versions
+    about = None if step is None else ELSEWHERE if step < 0 else plan_key(steps[step].plan)
+    return metric_from_dict({**fields, "about": about})
 
 
 def _state_to_dict(state: BenchState) -> dict[str, Any]:

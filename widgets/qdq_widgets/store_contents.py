@@ -38,6 +38,7 @@ class StoreContents:
         sizes: Bytes of the exported files by plan.
         files: The files that were exported with the present weights, by plan.
         latencies: The times of the plans' files, which do not depend on their weights.
+        dropped: The stage of corrected and trained models that were dropped for newer ones, by plan.
         calibration: The last calibration.
         read: Its maximum number of batches (None for all) and its batch size; None if not known.
     """
@@ -47,6 +48,7 @@ class StoreContents:
     sizes: dict[PlanKey, int] = dataclasses.field(default_factory=dict)
     files: dict[PlanKey, pathlib.Path] = dataclasses.field(default_factory=dict)
     latencies: dict[PlanKey, Any] = dataclasses.field(default_factory=dict)
+    dropped: dict[PlanKey, str] = dataclasses.field(default_factory=dict)
     calibration: Any = None
     read: tuple[int | None, int] | None = None
 
@@ -59,4 +61,5 @@ class StoreContents:
             sizes=self.sizes.copy(),
             files=self.files.copy(),
             latencies=self.latencies.copy(),
+            dropped=self.dropped.copy(),
         )

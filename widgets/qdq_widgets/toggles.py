@@ -70,7 +70,7 @@ def toggled(
         reason = blocked_reason(planner, plan, node, site, index)
         # Of several layers, those that cannot be switched are left as they are.
         if not reason:
-            wishes[name] = changed(wish_of(plan, node), node, site, index, on)
+            wishes[name] = changed(wish_of(plan, node), planner.usual_inputs(node, plan.target), site, index, on)
         elif len(layers) == 1:
             raise BenchError(
                 f"This cannot be switched: {reason} Received: layer={name!r}, site={site!r}, index={index}"
@@ -111,7 +111,8 @@ def like(
     kept = [e for e in state.spec.layers if not names_exactly(e, same) and not _names_class(e, example.class_name)]
     named = [e for e in state.spec.layers if names_exactly(e, {example.name, example.layer})]
     config = named[-1].quantize_config if named else None
-    entry = _entry(example.class_name, wish, len(example.inputs), is_class=True, config=config)
+    usual = planner.usual_inputs(example, plan.target)
+    entry = _entry(example.class_name, wish, usual, is_class=True, config=config)
     after = state.replace(spec=spec_of([*kept, entry]))
     return after, planner.plan(after)
 
@@ -138,7 +139,8 @@ def with_wishes(
         named = (entry for entry in state.spec.layers if names_exactly(entry, set(wishes)))
         configs = {entry.name: entry.quantize_config for entry in named}
     entries = {
-        name: _entry(name, wish, len(nodes[name].inputs), config=configs.get(name)) for name, wish in wishes.items()
+        name: _entry(name, wish, planner.usual_inputs(nodes[name], state.target), config=configs.get(name))
+        for name, wish in wishes.items()
     }
     full = state.replace(spec=spec_of([*kept, *entries.values()]))
     full_plan = planner.plan(full)
@@ -203,7 +205,9 @@ def _still_served(planner: Planner, plan: Any, layers: Sequence[str], site: str,
     if on or site != "input":
         return False
     nodes = [planner.graph.calls(name)[0] for name in layers]
-    touched = [(node, i) for node in nodes for i in range(len(node.inputs)) if index in (None, i)]
+    touched = [
+        (node, i) for node in nodes for i in (planner.usual_inputs(node, plan.target) if index is None else [index])
+    ]
     return all(plan.input_placement(node.name, i) is not None for node, i in touched)
 
 
@@ -256,7 +260,7 @@ def _is_on(planner: Planner, plan: Any, name: str, site: str, index: int | None)
         return wish.output or any(plan.output_placement(tensor) is not None for tensor in node.outputs)
     if index is not None:
         return index in wish.inputs
-    return bool(wish.inputs) and len(wish.inputs) == len(node.inputs)
+    return bool(wish.inputs) and set(planner.usual_inputs(node, plan.target)) <= set(wish.inputs)
 
 
 def _check_index(node: Any, site: str, index: int | None) -> None:
@@ -271,13 +275,21 @@ def _check_index(node: Any, site: str, index: int | None) -> None:
         )
 
 
-def changed(wish: LayerWish, node: Any, site: str, index: int | None, on: bool) -> LayerWish:
-    """Return a wish with one site switched on or off; an `index` of None stands for all inputs of the node."""
+def changed(wish: LayerWish, usual: Sequence[int], site: str, index: int | None, on: bool) -> LayerWish:
+    """Return a wish with one site switched on or off.
+
+    Args:
+        wish: The wish.
+        usual: The inputs that are quantized without an index; see `Planner.usual_inputs`.
+        site: "input", "weight" or "output".
+        index: Number of the input; None for the usual inputs, or to switch all inputs off.
+        on: Whether the site is quantized.
+    """
     if site == "weight":
         return dataclasses.replace(wish, weight=on)
     if site == "output":
         return dataclasses.replace(wish, output=on)
-    touched = set(range(len(node.inputs))) if index is None else {index}
+    touched = {index} if index is not None else set(usual) if on else set(wish.inputs)
     inputs = set(wish.inputs) | touched if on else set(wish.inputs) - touched
     return dataclasses.replace(wish, inputs=tuple(sorted(inputs)))
 
@@ -289,14 +301,14 @@ def _plan_or_none(planner: Planner, state: BenchState) -> Any:
         return None
 
 
-def _entry(name: str, wish: LayerWish, inputs: int, *, is_class: bool = False, config: Any = None) -> Any:
-    every = len(wish.inputs) == inputs
+def _entry(name: str, wish: LayerWish, usual: Sequence[int], *, is_class: bool = False, config: Any = None) -> Any:
+    no_index = not wish.inputs or set(wish.inputs) == set(usual)
     return qdq.LayerConfig(
         name=name,
         is_keras_class=is_class,
         quantize_input=bool(wish.inputs),
         quantize_weight=wish.weight,
-        quantization_index=None if every or not wish.inputs else list(wish.inputs),
+        quantization_index=None if no_index else list(wish.inputs),
         quantize_output=wish.output,
         quantize_config=config,
     )

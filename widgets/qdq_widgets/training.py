@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from typing import Any
 
 import qdq_workbench as qdq
@@ -14,6 +15,7 @@ from qdq_widgets.events import Events
 from qdq_widgets.fits import Fit, begun_epochs, reached
 from qdq_widgets.fitting import evaluate, fine_tune
 from qdq_widgets.history import Aside
+from qdq_widgets.models import KEPT_MODELS
 from qdq_widgets.plans import Plans
 from qdq_widgets.snapshots import CALIBRATED, CORRECTED, FINE_TUNED
 from qdq_widgets.work import Workshop
@@ -40,14 +42,22 @@ class Training:
 
     @property
     def stage_note(self) -> str:
-        """A note if only another plan has corrected or fine-tuned weights; else empty."""
-        stage = self._work.models.stage_elsewhere(self._plans.plan)
-        if not stage:
-            return ""
-        return (
-            f"The {stage} weights belong to another plan and are kept with it: undo, the history or a variant lead "
-            "back to them."
-        )
+        """A note if only another plan has corrected or fine-tuned weights, or some were dropped; else empty."""
+        models, plan = self._work.models, self._plans.plan
+        limit = f"the bench keeps the models of {KEPT_MODELS} plans, and those of variants."
+        dropped, elsewhere = models.stage_dropped(plan), models.stage_elsewhere(plan)
+        if dropped:
+            return f"The {dropped} weights of this plan were dropped: {limit}"
+        notes = []
+        if elsewhere:
+            notes.append(
+                f"The {elsewhere} weights belong to another plan and are kept with it: undo, the history or a variant "
+                "lead back to them."
+            )
+        if models.dropped:
+            plans = "one earlier plan" if models.dropped == 1 else f"{models.dropped} earlier plans"
+            notes.append(f"The weights of {plans} were dropped: {limit}")
+        return " ".join(notes)
 
     def calibrate(
         self, /, method: str = "minmax", *, steps: int | None = None, batch_size: int = BATCH_SIZE, **settings: Any
@@ -122,11 +132,13 @@ class Training:
         """
         if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
             raise BenchError(f"epochs must be a whole number from 1 on. Received: epochs={epochs!r}")
+        if learning_rate is not None:
+            learning_rate = float(learning_rate)  # neither Keras nor JSON takes the numbers of NumPy
         plan = self._plans.plan
         with self._work.jobs.run("fine-tuning") as job:
             job.report(None, "preparing")
             start = self._start(plan, job, batch_size, resume=resume)
-            run = TrainingRun(name or f"QAT {len(self.curves.runs) + 1}", plan.target, len(plan.tensors))
+            run = TrainingRun(name or self._unused_name(), plan.target, len(plan.tensors))
             if start is not None:
                 run = run.replace(epochs=(0.0,), scores=(start,))
             if job.stop_requested:
@@ -253,6 +265,12 @@ class Training:
             scored = len(finished.epochs) > 1 and finished.epochs[-1] == finished.loss_trace[-1][0]
             models.remember_scores(plan, FINE_TUNED, finished.scores[-1] if scored else None)
         return finished
+
+    def _unused_name(self) -> str:
+        """Return a numbered name that no run has: a run of a taken name would replace that one."""
+        taken = {run.name for run in self.curves.runs}
+        numbered = (f"QAT {number}" for number in itertools.count(len(taken) + 1))
+        return next(name for name in numbered if name not in taken)
 
     def _on_run(self, run: TrainingRun) -> None:
         self.curves = self.curves.with_run(run)

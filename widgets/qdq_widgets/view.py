@@ -75,7 +75,8 @@ class PaneTabs:
                 pane = self.panes[index]
                 try:
                     pane.ensure_built()
-                    pane.refresh()
+                    if pane.is_built:
+                        pane.refresh()
                 except Exception as error:  # noqa: BLE001 - an error of a pane must not fail the step of the bench
                     pane.errors.show(error)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from qdq_widgets.code import to_code
-from qdq_widgets.data import BATCHES_OF_TRAINING_DATA
+from qdq_widgets.code import few_code, to_code
+from qdq_widgets.data import BATCHES_OF_TRAINING_DATA, VERIFIED_SAMPLES, inputs_only, kind_of_data
 from qdq_widgets.exports import BenchExport
 from qdq_widgets.fits import Fit
+from qdq_widgets.literals import keywords, literal
 from qdq_widgets.snapshots import FINE_TUNED, Snapshot
 from qdq_widgets.state import BenchState
 from qdq_widgets.work import Workshop
@@ -49,12 +50,12 @@ def _calibration(how: Mapping[str, Any], workshop: Workshop) -> Iterator[str]:
     data, given = workshop.data, "calibration_data"
     settings = {name: value for name, value in how.items() if name != "method"}
     if data.calibration is None:
-        given = "train_data[0]" if isinstance(data.train, (tuple, list)) else "train_data"
+        given = _inputs_name("train_data", data.train)
         # The bench reads the first batches of training data only; see `BenchData.for_calibration`.
         if settings.get("steps") is None:
             settings["steps"] = BATCHES_OF_TRAINING_DATA
-    arguments = ", ".join(f"{name}={value!r}" for name, value in settings.items() if value is not None)
-    yield f"qdq.calibrate(q_model, {given}, {how['method']!r}, {arguments})"
+    arguments = keywords({name: value for name, value in settings.items() if value is not None})
+    yield f"qdq.calibrate({', '.join(['q_model', given, literal(how['method']), *arguments])})"
 
 
 def _training(work: Snapshot, workshop: Workshop, model_name: str) -> Iterator[str]:
@@ -80,7 +81,7 @@ def _export(export: BenchExport, data: Any) -> Iterator[str]:
     if path.endswith(".tflite"):
         yield f"qdq.export_tflite(q_model, {path!r})"
         return
-    arguments = ", ".join(["q_model", repr(path), *(f"{name}={value!r}" for name, value in export.given.items())])
+    arguments = ", ".join(["q_model", repr(path), *keywords(export.given)])
     if path.endswith(".npz"):
         yield f"qdq.files.save_firmware({arguments})"
         return
@@ -91,5 +92,11 @@ def _export(export: BenchExport, data: Any) -> Iterator[str]:
         names = ("validation", "calibration", "train")
         known = next((name for name in names if getattr(data, name) is not None), None)
         if known is not None:
-            is_pair = isinstance(getattr(data, known), (tuple, list))
-            yield f"print(qdq.verify_onnx({path!r}, q_model, data={known}_data{'[0]' * is_pair}[:128]).summary())"
+            given = getattr(data, known)
+            few = few_code(_inputs_name(f"{known}_data", given), kind_of_data(given), VERIFIED_SAMPLES)
+            yield f"print(qdq.verify_onnx({path!r}, q_model, data={few}).summary())"
+
+
+def _inputs_name(name: str, data: Any) -> str:
+    """Return the expression of the inputs of data that are called `name`, without labels."""
+    return name if inputs_only(data) is data else f"{name}[0]"

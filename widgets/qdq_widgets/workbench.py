@@ -317,7 +317,7 @@ class Workbench:
 
     @property
     def stage_note(self) -> str:
-        """A note if only another plan has corrected or fine-tuned weights; else empty."""
+        """A note if only another plan has corrected or fine-tuned weights, or some were dropped; else empty."""
         return self._training.stage_note
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 from qdq_widgets.figures.style import BAR, GRID, LOG_GRID, LOW, RUNS, TEXT, layout, plain
@@ -25,7 +26,7 @@ def ranges_figure(result: Any, plan: Any) -> Any:
     figure = go.Figure(
         go.Bar(
             orientation="h",
-            y=[short(name) for name, _, _ in rows],
+            y=[plain(name) for name, _, _ in rows],
             base=[low for _, low, _ in rows],
             x=[high - low for _, low, high in rows],
             customdata=[[plain(name), low, high] for name, low, high in rows],
@@ -34,10 +35,16 @@ def ranges_figure(result: Any, plan: Any) -> Any:
         )
     )
     figure.update_xaxes(title_text="value", **{**GRID, "zeroline": True, "zerolinecolor": "rgba(128,128,128,0.6)"})
-    # Otherwise plotly takes names such as "1" or "2024-01" for numbers or dates.
-    figure.update_yaxes(**GRID, automargin=True, type="category")
+    figure.update_yaxes(**GRID, **names_axis([name for name, _, _ in rows]))
     figure.update_layout(**layout(height=max(200, 60 + 18 * len(rows)), bargap=0.3, showlegend=False, margin=LOW))
     return figure
+
+
+def names_axis(names: Sequence[str]) -> dict[str, Any]:
+    """Return the axis of bars for names: every name has a bar of its own, also if shortened names are equal."""
+    # Otherwise plotly takes names such as "1" or "2024-01" for numbers or dates.
+    ticks = {"tickmode": "array", "tickvals": [*map(plain, names)], "ticktext": [*map(short, names)]}
+    return {"type": "category", "automargin": True, **ticks}
 
 
 def range_rows(result: Any, plan: Any) -> list[tuple[str, float, float]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from qdq_widgets.figures.ranges import short
+from qdq_widgets.figures.ranges import names_axis
 from qdq_widgets.figures.scale import scale_colors
 from qdq_widgets.figures.style import GRID, LOW, TEXT, layout, plain
 
@@ -23,15 +23,14 @@ def metric_figure(metric: Any) -> Any:
     every = dict(
         zip(metric.values, scale_colors(list(metric.values.values()), is_log=metric.scale == "log"), strict=True)
     )
-    # plotly draws the first bar at the bottom.
-    rows = metric.ranked()[:SHOWN_LAYERS][::-1]
+    rows = drawn_layers(metric)
     values = [value for _, value in rows]
     start = _start(metric, values)
     unit = f" {metric.unit}" if metric.unit else ""
     figure = go.Figure(
         go.Bar(
             orientation="h",
-            y=[short(name) for name, _ in rows],
+            y=[plain(name) for name, _ in rows],
             base=start,
             x=[value - start for value in values],
             text=[f"{value:.3g}" for value in values],
@@ -47,10 +46,15 @@ def metric_figure(metric: Any) -> Any:
     figure.update_xaxes(title_text=plain(f"{metric.name}{unit and f',{unit}'}{meaning}"), **GRID)
     if metric.better == "high":
         figure.update_xaxes(autorange="reversed")
-    figure.update_yaxes(**GRID, automargin=True, type="category")
+    figure.update_yaxes(**GRID, **names_axis([name for name, _ in rows]))
     margin = {**LOW, "r": 60}
     figure.update_layout(**layout(height=max(200, 65 + 18 * len(rows)), bargap=0.3, showlegend=False, margin=margin))
     return figure
+
+
+def drawn_layers(metric: Any) -> list[tuple[str, float]]:
+    """Return layer and value of every bar of `metric_figure`, in plotly's order: the first one is at the bottom."""
+    return list(metric.ranked()[:SHOWN_LAYERS][::-1])
 
 
 def _start(metric: Any, values: list[float]) -> float:

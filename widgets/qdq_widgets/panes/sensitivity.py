@@ -9,8 +9,7 @@ import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import shows_errors
 from qdq_widgets.figures.live import fitted, live_figure
-from qdq_widgets.figures.ranges import short
-from qdq_widgets.figures.sensitivity import metric_figure
+from qdq_widgets.figures.sensitivity import drawn_layers, metric_figure
 from qdq_widgets.metrics import OUTPUT_SQNR, SENSITIVITY
 from qdq_widgets.pane import Pane, button, row, table_html, text_html
 from qdq_widgets.replacing import replace_children
@@ -112,12 +111,11 @@ class SensitivityPane(Pane):
         return self.bench.metrics[names[-1]] if names else None
 
     @shows_errors
-    def _select(self, bars: Any, points: Any, _state: Any) -> None:
+    def _select(self, _bars: Any, points: Any, _state: Any) -> None:
         """Select the layer of a clicked bar in the graph."""
-        # Bars know the shortened names only.
-        names = {short(name): name for name, _ in self._drawn.ranked()}
         if points.point_inds:
-            self.bench.select([names[bars.y[points.point_inds[0]]]])
+            name, _ = drawn_layers(self._drawn)[points.point_inds[0]]
+            self.bench.select([name])
 
     @shows_errors
     def _run(self) -> None:

@@ -54,6 +54,9 @@ class TrainingPane(Pane):
         self.run.disabled = self.score.disabled = busy
         self.stop.disabled = not busy
         curves = self.bench.curves
+        if self._has_other_lines(curves):
+            self.figure = None  # runs were removed, such as by loading a bench: lines can grow only
+            replace_children(self._figure_box, ())
         if self.figure is None and (curves.fp32 or curves.ptq or curves.runs):
             self.figure = live_figure(curves_figure(curves, self.bench.scored_samples))
             replace_children(self._figure_box, (fitted(self.figure),))
@@ -61,7 +64,15 @@ class TrainingPane(Pane):
             with self.figure.changes:
                 self._grow(curves)
         note = text_html(self.bench.stage_note, "qdq-muted") if self.bench.stage_note else ""
-        self._table.value = note + scores_table(curves, ptq_plan="another plan" if self.bench.ptq_is_stale else "")
+        self._table.value = note + scores_table(curves, other_plan(self.bench))
+
+    def _has_other_lines(self, curves: Curves) -> bool:
+        """Return whether the figure has lines that are not among those of the curves."""
+        if self.figure is None:
+            return False
+        groups = [trace["legendgroup"] for trace in curve_traces(curves)]
+        drawn = [line.legendgroup for line in self.figure.data]
+        return drawn != groups[: len(drawn)]
 
     def _grow(self, curves: Curves) -> None:
         """Update the figure: one message for all changed lines, then the new lines."""
@@ -111,6 +122,11 @@ def parse_rate(text: str) -> float | None:
     if not (math.isfinite(rate) and rate > 0):
         raise BenchError(f"The rate is a number greater than 0, such as 1e-4, or nothing. Received: {text!r}")
     return rate
+
+
+def other_plan(bench: Any) -> str:
+    """Return the text about the plan of the PTQ scores: "another plan" if it is not the present one; else empty."""
+    return "another plan" if bench.ptq_is_stale else ""
 
 
 def scores_table(curves: Curves, ptq_plan: str = "") -> str:

@@ -1,0 +1,52 @@
+"""Runs and scores of a bench: every run keeps its name and its curve, and scores of another plan are named so."""
+
+import numpy as np
+from small_benches import tiny_data, tiny_model
+
+from qdq_widgets import Workbench
+from qdq_widgets.curves import Curves, Scores, TrainingRun
+from qdq_widgets.panes.training import TrainingPane
+from qdq_widgets.report import report_html
+
+SCORES = Scores(0.5, {"accuracy": 0.75})
+
+
+def run(name):
+    return TrainingRun(name, "tensorrt", 7, ((0.5, 1.0), (1.0, 0.5)), (0.0, 1.0), (SCORES, SCORES), "done")
+
+
+def test_a_numbered_name_replaces_no_run_and_a_rate_of_numpy_is_saved(tmp_path):
+    bench = Workbench(tiny_model(), train_data=tiny_data())
+    bench.fine_tune(1, name="QAT 2")
+    bench.fine_tune(1, learning_rate=np.float32(0.25))
+    assert [run.name for run in bench.curves.runs] == ["QAT 2", "QAT 3"]
+    assert Workbench.load(bench.save(tmp_path / "bench"), train_data=tiny_data()).snapshot.fits[0].learning_rate == 0.25
+
+
+def test_the_curves_of_removed_runs_go(bench):
+    bench.view.work.open(TrainingPane)
+    pane = bench.view.pane(TrainingPane)
+
+    def drawn(*names):
+        bench._training.curves = Curves(SCORES, SCORES, tuple(map(run, names)))
+        pane.refresh()
+        return {line.legendgroup for line in pane.figure.data} - {"FP32", "PTQ"}
+
+    assert drawn("a", "b") == {"a", "b"}
+    grown = pane.figure
+    assert drawn("a", "b", "c") == {"a", "b", "c"}
+    assert pane.figure is grown
+    assert drawn("b") == {"b"}
+    assert pane.errors.message == ""
+    bench._training.curves = Curves()
+    pane.refresh()
+    assert pane.figure is None
+
+
+def test_the_report_names_the_score_of_another_plan(model):
+    bench = Workbench(model, train_data=tiny_data(), validation_data=tiny_data(32))
+    bench.calibrate()
+    assert "another plan" not in report_html(bench)
+    bench.toggle("conv", "weight")
+    assert "<td>PTQ (calibrated)</td>" in report_html(bench)
+    assert "another plan" in report_html(bench)
