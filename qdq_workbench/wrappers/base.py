@@ -194,8 +194,10 @@ class BaseQuantizeWrapper(WeightQuantizers, keras.layers.Wrapper):
         substitutes = self._substitutes(training)
         if not substitutes:
             return self.layer(inputs, *args, **kwargs)
-        with WeightSubstitution(substitutes):
-            return self.layer(inputs, *args, **kwargs)
+        with WeightSubstitution(substitutes) as scope:
+            outputs = self.layer(inputs, *args, **kwargs)
+        self.add_loss(scope.losses)
+        return outputs
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         """Return the mask that the layer computes.
