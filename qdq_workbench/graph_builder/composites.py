@@ -84,9 +84,13 @@ def _without_training(
     bound = inspect.signature(layer.call).bind(*args, **kwargs)
     if "training" not in bound.arguments:
         return args, kwargs
+    kwargs = {key: value for key, value in kwargs.items() if key != "training"}
+    if bound.signature.parameters["training"].kind is inspect.Parameter.KEYWORD_ONLY:
+        return args, kwargs
     names = list(bound.signature.parameters)
-    args = args[: names.index("training")]
-    return args, {key: value for key, value in kwargs.items() if key != "training"}
+    position = names.index("training")
+    behind = dict(zip(names[position + 1 :], args[position + 1 :], strict=False))
+    return args[:position], {**behind, **kwargs}
 
 
 def _state(layer: Any) -> Any:
