@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class WeightSubstitution(keras.StatelessScope):
@@ -30,7 +33,7 @@ class WeightSubstitution(keras.StatelessScope):
     def __init__(self, values: list[tuple[Any, Any]]) -> None:
         super().__init__(values, initialize_variables=False)
 
-    def __enter__(self) -> WeightSubstitution:
+    def __enter__(self) -> Self:
         """Enter the scope; losses are collected unless an enclosing scope discards them."""
         super().__enter__()
         # Keras hands a loss to the innermost scope only, and to none that does not collect losses.

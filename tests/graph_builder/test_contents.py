@@ -118,5 +118,5 @@ def test_a_form_keeps_nothing_alive_and_equals_no_form_of_what_is_gone():
     gc.collect()
     assert gone() is None
     assert form != again
-    assert content(1) != content(True) != content(1.0)  # noqa: FBT003 - the value itself
+    assert content(1) != content(True) != content(1.0)
     assert content(np.array(["a", None], object)) == content(np.array(["a", None], object))
