@@ -14,6 +14,7 @@ directions become two nodes, because a tensor has scales along one axis only.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,6 +29,7 @@ from qdq_workbench.export.passes.drop_identities import drop_identities
 from qdq_workbench.onnx_graph.graph import Graph, Node
 
 _GATES = {"LSTM": (0, 3, 1, 2), "GRU": (0, 1, 2), "RNN": (0,)}
+_STATES = {"LSTM": 2, "GRU": 1, "RNN": 1}
 _TIME_FIRST = [1, 0, 2]
 
 
@@ -109,8 +111,10 @@ class _LayerWriter:
     ) -> tuple[str, list[str]]:
         """Return the output of stacked cells, batch first, and the last states of the last one."""
         last: list[str] = []
+        left = iter(states)
         for cell in cells:
-            node = self._cell(entry, cell, states, direction)
+            own = list(itertools.islice(left, _STATES[cell.op]))
+            node = self._cell(entry, cell, own, direction)
             # Y is (time, directions, batch, units); Y_h and Y_c are (directions, batch, units).
             axis = self._constant("axes", np.array([1], np.int64))
             entry = self._add("Squeeze", [node.output, axis], "outputs")

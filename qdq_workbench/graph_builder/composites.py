@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import threading
 import weakref
@@ -10,11 +11,13 @@ from typing import Any
 import keras
 from keras import tree
 
+from qdq_workbench.graph_builder.contents import content
 from qdq_workbench.graph_builder.layer_parts import inner_layers
 from qdq_workbench.graph_builder.trace import CannotEnterError, Trace, trace_call, unique_tensors
 from qdq_workbench.placement.defaults import has_own_wrapper
 
 _ATTENTION = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
+_CONTAINERS = (list, tuple, dict, set)
 #: The latest traces by layer: state of the layer, form of the call, and the trace or why there is none.
 _TRACES: weakref.WeakKeyDictionary[Any, list[tuple[Any, Any, Trace | str]]] = weakref.WeakKeyDictionary()
 _KEPT = 4
@@ -81,15 +84,31 @@ def _without_training(
     bound = inspect.signature(layer.call).bind(*args, **kwargs)
     if "training" not in bound.arguments:
         return args, kwargs
+    kwargs = {key: value for key, value in kwargs.items() if key != "training"}
+    if bound.signature.parameters["training"].kind is inspect.Parameter.KEYWORD_ONLY:
+        return args, kwargs
     names = list(bound.signature.parameters)
-    args = args[: names.index("training")]
-    return args, {key: value for key, value in kwargs.items() if key != "training"}
+    position = names.index("training")
+    behind = dict(zip(names[position + 1 :], args[position + 1 :], strict=False))
+    return args[:position], {**behind, **kwargs}
 
 
 def _state(layer: Any) -> Any:
     """Return the attributes of a layer on which its traces depend, to detect later changes."""
-    plain = (keras.layers.Layer, bool, int, float, str, type(None))
-    return {name: value if isinstance(value, plain) else type(value) for name, value in vars(layer).items()}
+    return {
+        # What Keras and TensorFlow record in containers of their own changes with every call.
+        name: type(value) if isinstance(value, _CONTAINERS) and _is_recorded(name) else content(value)
+        for name, value in vars(layer).items()
+    }
+
+
+def _is_recorded(name: str) -> bool:
+    return name.startswith("_self_") or name in _of_every_layer()
+
+
+@functools.cache
+def _of_every_layer() -> frozenset[str]:
+    return frozenset(vars(keras.layers.Layer(name="layer")))
 
 
 def _form(args: tuple[Any, ...], kwargs: dict[str, Any], outputs: list[Any]) -> Any:
@@ -99,6 +118,6 @@ def _form(args: tuple[Any, ...], kwargs: dict[str, Any], outputs: list[Any]) -> 
         if isinstance(value, keras.KerasTensor):
             masked = getattr(value, "_keras_mask", None) is not None
             return f"tensor {order.get(id(value))} {tuple(value.shape)} {value.dtype} {masked}"
-        return repr(value)
+        return content(value)
 
-    return str(tree.map_structure(plain, (args, kwargs, outputs)))
+    return tree.map_structure(plain, (args, kwargs, outputs))

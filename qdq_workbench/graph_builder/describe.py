@@ -105,7 +105,10 @@ def _arguments(layer: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
     """Return, for each tensor that a call reads, the argument that it belongs to; empty if there is only one."""
     if len(args) + len(kwargs) < 2:
         return ()
-    names = list(inspect.signature(layer.call).parameters)
+    parameters = inspect.signature(layer.call).parameters.values()
+    # Behind `*args`, which takes all further positional arguments, there are only keywords.
+    keywords = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
+    names = [parameter.name for parameter in parameters if parameter.kind not in keywords]
     found = []
     for path, leaf in tree.flatten_with_path((args, dict(kwargs))):
         if isinstance(leaf, TensorRef):

@@ -17,6 +17,7 @@ from qdq_workbench.errors import first_line
 from qdq_workbench.graph.contractions import product_terms
 from qdq_workbench.graph.kinds import DROPOUTS
 from qdq_workbench.graph_builder.between_layers import SizedReshape
+from qdq_workbench.graph_builder.contents import content
 from qdq_workbench.graph_builder.layer_parts import carries_mask, inner_layers, layer_parts, takes_training
 from qdq_workbench.graph_builder.products import in_parts
 from qdq_workbench.graph_builder.size_steps import SizeSteps
@@ -149,7 +150,7 @@ def _without_dropouts(trace: Trace) -> tuple[list[Step], Any]:
     def plain(value: Any) -> Any:
         if isinstance(value, keras.KerasTensor):
             return ("tensor", numbers.get(id(value)))
-        return str(value)
+        return content(value, others=str)
 
     kept, forms, made = [], [], itertools.count(len(numbers))
     for step in trace.steps:
@@ -161,7 +162,7 @@ def _without_dropouts(trace: Trace) -> tuple[list[Step], Any]:
         known = isinstance(operation, (keras.layers.Layer, keras.Variable)) and not _is_made_by_a_trace(operation)
         config = None if known or not isinstance(operation, keras.Operation) else _settings(operation)
         called = tree.map_structure(plain, (step.args, kwargs))
-        forms.append((id(operation) if known else type(operation), str(config), called))
+        forms.append((id(operation) if known else type(operation), content(config, others=str), called))
         kept.append(step)
         for tensor in step.outputs:
             numbers[id(tensor)] = next(made)

@@ -26,6 +26,8 @@ from qdq_workbench.wrappers.weight_quantizers import WeightQuantizers
 from qdq_workbench.wrappers.weight_state import WeightState
 
 _SUFFIX = "QuantizeWrapper"
+# What stands before it in the names of the bases, which serve no layer class.
+_BASES = ("", "Base", "WeightedBase", "NonWeightedBase")
 # Arguments of the wrapper's own `call`; all others belong to the layer.
 _OWN = ("training", "plain_arguments")
 _WRAPPERS: dict[str, type[BaseQuantizeWrapper]] = {}
@@ -68,8 +70,7 @@ class BaseQuantizeWrapper(WeightQuantizers, keras.layers.Wrapper):
         # A user's subclass, too, loads from a saved model without custom_objects.
         keras.saving.register_keras_serializable(package="qdq_workbench.wrappers")(cls)
         served = cls.__name__.removesuffix(_SUFFIX)
-        # No layer class is called `WeightedBase` or `NonWeightedBase`: these two are bases themselves.
-        if cls.__name__.endswith(_SUFFIX) and served and not served.endswith("Base"):
+        if cls.__name__.endswith(_SUFFIX) and served not in _BASES:
             _WRAPPERS[class_name_of(served)] = cls
             default = cls._default()
             if default is not None:
@@ -194,8 +195,10 @@ class BaseQuantizeWrapper(WeightQuantizers, keras.layers.Wrapper):
         substitutes = self._substitutes(training)
         if not substitutes:
             return self.layer(inputs, *args, **kwargs)
-        with WeightSubstitution(substitutes):
-            return self.layer(inputs, *args, **kwargs)
+        with WeightSubstitution(substitutes) as scope:
+            outputs = self.layer(inputs, *args, **kwargs)
+        self.add_loss(scope.losses)
+        return outputs
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         """Return the mask that the layer computes.

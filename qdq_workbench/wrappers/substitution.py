@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class WeightSubstitution(keras.StatelessScope):
     """A scope in which reads of some variables return other tensors; everything else works as outside of it.
 
     A plain `StatelessScope` intercepts assignments and losses: batch normalization would not learn, dropout would
-    repeat its values, regularizers would vanish. This one passes them on, to the enclosing scope or to the variable.
+    repeat its values, regularizers would vanish. This one passes assignments on, to the enclosing scope or to the
+    variable, and losses to the enclosing scope. Without one it keeps the losses in `losses`, because Keras does not
+    say which layer a loss belongs to: the caller adds them to its own.
 
     Args:
         values: Tensors by variable; shapes and dtypes equal the variables'.
@@ -27,6 +32,13 @@ class WeightSubstitution(keras.StatelessScope):
 
     def __init__(self, values: list[tuple[Any, Any]]) -> None:
         super().__init__(values, initialize_variables=False)
+
+    def __enter__(self) -> Self:
+        """Enter the scope; losses are collected unless an enclosing scope discards them."""
+        super().__enter__()
+        # Keras hands a loss to the innermost scope only, and to none that does not collect losses.
+        self.collect_losses = self.original_scope is None or self.original_scope.collect_losses
+        return self
 
     def get_current_value(self, variable: Any) -> Any:
         """Return the substitute of a variable, or its value in the enclosing scope."""
@@ -45,6 +57,8 @@ class WeightSubstitution(keras.StatelessScope):
             variable._direct_assign(value)  # noqa: SLF001 - `assign` would call this method again
 
     def add_loss(self, loss: Any) -> None:
-        """Pass a loss on to the enclosing scope."""
+        """Pass a loss on to the enclosing scope, or collect it in `losses`, for the caller to add."""
         if self.original_scope is not None:
             self.original_scope.add_loss(loss)
+        else:
+            super().add_loss(loss)

@@ -71,6 +71,21 @@ def test_many_values_are_traced(monkeypatch):
     assert for_few_calls(q_model, function, [samples]) is not function
 
 
+def test_open_sizes_are_those_of_the_inputs(monkeypatch):
+    image = keras.Input((None, None, 2), name="image")
+    hidden = L.Conv2D(4, 3, padding="same", name="conv")(image)
+    model = keras.Model(image, L.Dense(3, name="head")(L.GlobalAveragePooling2D(name="pool")(hidden)))
+    q_model = quantize_model(model)
+
+    def function(inputs):
+        return q_model(inputs)
+
+    monkeypatch.setattr(few_calls, "_MOST_VALUES", 2 * (12 * 10 * (2 + 4) + 4 + 3))
+    small, large = (np.zeros((2, 12, width, 2), np.float32) for width in (10, 11))
+    assert for_few_calls(q_model, function, small) is function
+    assert for_few_calls(q_model, function, {"x": large}) is not function
+
+
 @pytest.mark.parametrize("method", ["minmax", "percentile", "mse"])
 def test_calibration_finds_the_same_ranges(monkeypatch, method):
     q_model, _ = _quantized(_image_model())

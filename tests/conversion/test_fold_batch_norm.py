@@ -117,3 +117,14 @@ def test_a_call_that_cannot_fold_keeps_the_others():
     assert folded_names(model) == ["norm"]
     explained = qdq.explain(qdq.plan_placement(model, target="onnxruntime")).for_layer("norm")
     assert "needed elsewhere too" in explained.reason
+
+
+def test_a_layer_that_is_not_folded_is_copied_once(monkeypatch):
+    image = keras.Input((4,), name="image")
+    model = keras.Model(image, layers.Dense(3, name="head")(image))
+    kernel, assigned = model.get_layer("head").kernel, []
+    plain = type(kernel).assign
+    monkeypatch.setattr(type(kernel), "assign", lambda self, value: assigned.append(self.path) or plain(self, value))
+    folded = fold_batch_norm(model)
+    assert not assigned  # its variables start with the values
+    np.testing.assert_array_equal(folded.get_layer("head").kernel, kernel)

@@ -45,6 +45,22 @@ def test_the_merged_model_computes_the_same():
         np.testing.assert_array_equal(np.asarray(variable), value)
 
 
+def test_an_update_inside_a_wrapper_is_added_once():
+    steps = keras.Input((5, 4), name="steps")
+    inner = keras.Sequential([layers.Dense(4, name="first"), layers.Dense(3, name="second")], name="inner")
+    wrapped = layers.TimeDistributed(layers.Dense(4, name="dense"), name="wrapped")
+    model = keras.Model(steps, layers.TimeDistributed(inner, name="pair")(wrapped(steps)))
+    for layer in (wrapped.layer, inner.get_layer("second")):
+        layer.enable_lora(2, lora_alpha=3)
+    generator = np.random.default_rng(0)
+    for variable in model.weights:
+        variable.assign(generator.normal(0, 0.3, variable.shape))
+    merged = qdq.merge_lora(model)
+    assert not [variable.path for variable in merged.weights if "lora" in variable.path]
+    x = generator.normal(size=(2, 5, 4)).astype("float32")
+    np.testing.assert_allclose(merged(x), model(x), rtol=1e-5, atol=1e-5)
+
+
 def test_the_merged_model_runs_on_integers(tmp_path):
     merged = qdq.merge_lora(adapted_model())
     q_model = qdq.quantize_model(merged, target="onnxruntime")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
+import re
 import types
 
 import keras
@@ -173,6 +175,14 @@ def test_the_file_for_a_runtime_is_as_of_any_model(trained, tmp_path):
     qdq.verify_onnx(tmp_path / "model.onnx", trained[1], SAMPLES).raise_if_failed()
 
 
+@contextlib.contextmanager
+def warned_here(match):
+    """Expect a warning, which points at a line of this file."""
+    with pytest.warns(UserWarning, match=match) as caught:
+        yield
+    assert {warning.filename for warning in caught if re.search(match, str(warning.message))} == {__file__}
+
+
 def test_a_class_with_a_constructor_of_its_own():
     model = Weighted(3, 7.0)
     q_model = qdq.quantize_model(model)
@@ -182,7 +192,7 @@ def test_a_class_with_a_constructor_of_its_own():
     found = q_model.evaluate(SAMPLES, TARGETS, verbose=0)
     expected = 7.0 * np.mean(q_model.predict(SAMPLES, verbose=0) ** 2)
     assert found == pytest.approx(expected, rel=1e-5)
-    with pytest.warns(UserWarning, match=r"Weighted has its own compute_loss.*no constructor of its own"):
+    with warned_here(r"Weighted has its own compute_loss.*no constructor of its own"):
         stripped = qdq.strip(q_model)
     assert not isinstance(stripped, Weighted)
 
@@ -197,7 +207,7 @@ def test_parts_of_the_graph_without_counterpart_are_named():
     model = Trained(image, layers.Dense(2)(backbone(image)))
     model.backbone, model.entry, model.alpha = backbone, image, 3
     model.step = types.MethodType(lambda self: self, model)
-    with pytest.warns(UserWarning, match="lacks attributes of the Trained: backbone, entry"):
+    with warned_here("lacks attributes of the Trained: backbone, entry"):
         q_model = qdq.quantize_model(model)
     assert q_model.alpha == 3
     assert q_model.step() is q_model
@@ -209,7 +219,7 @@ def test_attributes_that_no_file_holds_are_named(tmp_path):
     model.schedule = lambda epoch: epoch
     q_model = qdq.quantize_model(model)
     assert q_model.schedule(3) == 3
-    with pytest.warns(UserWarning, match="not read again: schedule"):
+    with warned_here("not read again: schedule"):
         q_model.save(tmp_path / "model.keras")
     assert not hasattr(keras.models.load_model(tmp_path / "model.keras", compile=False), "schedule")
 
@@ -237,15 +247,15 @@ def plain(**attributes):
 
 def test_functions_that_keras_cannot_find_again_are_named(tmp_path):
     q_model = qdq.quantize_model(plain(a=unregistered_loss, b=dict, c="x".upper, d=softmax, e=keras.activations.relu))
-    with pytest.warns(UserWarning, match=r"not read again: a, b, c, d\. Register"):
+    with warned_here(r"not read again: a, b, c, d\. Register"):
         q_model.save(tmp_path / "model.keras")
-    with pytest.warns(UserWarning, match=r"cannot read attributes .*: a, b, c\. Set them again"):
+    with warned_here(r"cannot read attributes .*: a, b, c\. Set them again"):
         loaded = keras.models.load_model(tmp_path / "model.keras", custom_objects={"Plain": Plain})
     assert loaded.e is keras.activations.relu
     assert not hasattr(loaded, "a")
     assert not hasattr(loaded, "d")
     given = {"Plain": Plain, "unregistered_loss": unregistered_loss}
-    with pytest.warns(UserWarning, match=r"cannot read attributes .*: b, c\. Set them again"):
+    with warned_here(r"cannot read attributes .*: b, c\. Set them again"):
         loaded = keras.models.load_model(tmp_path / "model.keras", custom_objects=given)
     assert loaded.a is unregistered_loss
 
@@ -267,7 +277,7 @@ def test_pickled(trained):
 @pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")
 def test_a_file_in_hdf5(trained, tmp_path):
     trained[1].save(tmp_path / "model.h5")
-    with pytest.warns(UserWarning, match=r"attributes of the model are lost: teacher, tracker\."):
+    with warned_here(r"attributes of the model are lost: teacher, tracker\."):
         loaded = qdq.load_model(tmp_path / "model.h5")
     assert type(loaded) is type(trained[1])
     assert loaded.plan == trained[1].plan
@@ -281,7 +291,7 @@ def test_variables_of_tensorflow_are_copied(tmp_path):
     q_model = qdq.quantize_model(model)
     q_model.count.assign(5.0)
     assert float(model.count) == 2.0
-    with pytest.warns(UserWarning, match="cannot write, or not read again: count"):
+    with warned_here("cannot write, or not read again: count"):
         q_model.save(tmp_path / "model.keras")
 
 
@@ -290,7 +300,7 @@ def test_a_model_that_holds_itself(tmp_path):
     model.myself = model
     q_model = qdq.quantize_model(model)
     assert q_model.myself is q_model
-    with pytest.warns(UserWarning, match="cannot write, or not read again: myself"):
+    with warned_here("cannot write, or not read again: myself"):
         q_model.save(tmp_path / "model.keras")
     keras.models.load_model(tmp_path / "model.keras", custom_objects={"Plain": Plain})
 
@@ -312,7 +322,7 @@ def test_attributes_that_cannot_be_set_or_copied_are_named():
     model = Fixed(image, layers.Dense(2)(image))
     vars(model)["rate"] = 3
     model.odd = Odd(1)
-    with pytest.warns(UserWarning, match="lacks attributes of the Fixed: rate, odd"):
+    with warned_here("lacks attributes of the Fixed: rate, odd"):
         assert qdq.quantize_model(model).rate == 1
 
 
@@ -325,7 +335,7 @@ def test_names_that_a_quantized_model_has_already(name):
     image = keras.Input((4,), name="image")
     model = Named(image, layers.Dense(2)(image))
     setattr(model, name, 1)
-    with pytest.warns(UserWarning, match=rf"Named has its own train_step.*rename .*\({name}\)"):
+    with warned_here(rf"Named has its own train_step.*rename .*\({name}\)"):
         assert type(qdq.quantize_model(model)) is qdq.QuantizedModel
 
 
@@ -335,5 +345,5 @@ def test_a_sequential_class_is_told_what_to_derive_from():
             return super().train_step(data)
 
     model = Chain([keras.Input((4,)), layers.Dense(2)])
-    with pytest.warns(UserWarning, match=r"Chain has its own train_step.*derive the class from keras\.Model"):
+    with warned_here(r"Chain has its own train_step.*derive the class from keras\.Model"):
         assert type(qdq.quantize_model(model)) is qdq.QuantizedModel

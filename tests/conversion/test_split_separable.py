@@ -42,6 +42,17 @@ def test_the_halves_compute_the_same():
     assert split.get_layer("sep_pointwise").trainable
 
 
+def test_the_regularizer_of_the_result_is_the_pointwise_half_s():
+    image = keras.Input((8, 8, 3), name="image")
+    layer = layers.SeparableConv2D(4, 3, activity_regularizer=keras.regularizers.L1(0.1), name="sep")
+    model = keras.Model(image, layer(image))
+    split = qdq.split_separable_convolutions(model)
+    data = samples(model)
+    split(data), model(data)
+    (ours,), (theirs,) = split.losses, model.losses
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
 def test_the_halves_run_on_integers(tmp_path):
     model = separable_net()
     data = samples(model)

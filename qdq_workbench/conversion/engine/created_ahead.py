@@ -19,15 +19,15 @@ def create_metrics(model: Any, data: Any) -> None:
 
     Args:
         model: A functional model.
-        data: The argument of the step function: an iterator of batches, or one batch.
+        data: The argument of the step function: an iterator of batches. Nothing is known of the batches of any other
+            than TensorFlow's, such as the generator of `train_on_batch`.
     """
     metrics = getattr(model, "_compile_metrics", None)
     # With several outputs, the metrics depend on how Keras interprets the structure of the labels.
-    if metrics is None or metrics.built or len(model.outputs) > 1:
+    if metrics is None or metrics.built or len(model.outputs) > 1 or not isinstance(data, tf.data.Iterator):
         return
     with contextlib.suppress(Exception):  # an error of Keras is raised in the step instead
-        batch = data.element_spec if isinstance(data, tf.data.Iterator) else data
-        _, labels, _ = keras.utils.unpack_x_y_sample_weight(batch)
+        _, labels, _ = keras.utils.unpack_x_y_sample_weight(data.element_spec)
         if labels is not None:
             metrics.build(keras.tree.map_structure(_symbolic, labels), model.outputs[0])
 

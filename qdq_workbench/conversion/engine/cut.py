@@ -125,7 +125,7 @@ class _CutBuilder(FoldingRebuilder):
         if not self._take_out_recurrent or not _can_take_out(self.clones.get(call.node.layer), args, kwargs):
             return outputs
         placeholders = tuple(self._placeholder_like(output) for output in keras.tree.flatten(outputs))
-        self._taken_out.append((call.node.layer, _tensors(args, kwargs), placeholders))
+        self._taken_out.append((call.node.layer, _tensors((args, kwargs)), placeholders))
         return placeholders
 
     def recurrent_calls(self) -> list[RecurrentCall]:
@@ -177,8 +177,8 @@ class _KeepMask(keras.layers.Layer):
         return keras.KerasTensor(inputs[0].shape, dtype=inputs[0].dtype)
 
 
-def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(leaf for leaf in keras.tree.flatten((args, kwargs)) if isinstance(leaf, keras.KerasTensor))
+def _tensors(arguments: Any) -> tuple[Any, ...]:
+    return tuple(leaf for leaf in keras.tree.flatten(arguments) if isinstance(leaf, keras.KerasTensor))
 
 
 def _can_take_out(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -186,4 +186,6 @@ def _can_take_out(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     # The third positional argument of a recurrent layer is its mask.
     if layer is None or kwargs.get("mask") is not None or len(args) > 2 or carries_mask(args[0]):
         return False
-    return read_recurrent(layer) is not None
+    # A constant is no tensor of the graph: the file would start from zeros instead.
+    states = [state for state in keras.tree.flatten((args[1:], kwargs.get("initial_state"))) if state is not None]
+    return len(_tensors(states)) == len(states) and read_recurrent(layer) is not None

@@ -11,6 +11,7 @@ import keras
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.conversion.engine.traced import traced
 from qdq_workbench.graph.kinds import classes_of
+from qdq_workbench.graph.model_graph import ModelGraph
 
 #: Up to this number of calls, eager execution takes less time than tracing.
 FEW_CALLS = 4
@@ -37,6 +38,26 @@ def runs_untraced(q_model: QuantizedModel, inputs: Any) -> bool:
     has loops, or if all its tensors at once would take too much memory.
     """
     graph = q_model.plan.graph
-    samples = max((len(array) for array in keras.tree.flatten(inputs) if len(array.shape)), default=1)
-    values = sum(math.prod(size or 1 for size in tensor.shape[1:]) for tensor in graph.tensors.values())
+    shapes = [tuple(array.shape) for array in keras.tree.flatten(inputs) if len(array.shape)]
+    samples = max((shape[0] for shape in shapes), default=1)
+    given = _open_sizes(graph, shapes)
+    # No shape of the graph tells where an open size comes from: it is taken for that of the same axis of an input.
+    most = max(given.values(), default=1)
+    values = sum(
+        math.prod(given.get(axis, most) if size is None else size for axis, size in enumerate(tensor.shape) if axis)
+        for tensor in graph.tensors.values()
+    )
     return samples * values <= _MOST_VALUES and not any(node.is_a(*_LOOPS) for node in graph.nodes)
+
+
+def _open_sizes(graph: ModelGraph, shapes: list[tuple[int, ...]]) -> dict[int, int]:
+    """Return, by axis, the largest size that arrays have where the model's inputs of such a shape are open."""
+    found: dict[int, int] = {}
+    for declared in (graph.tensors[name].shape for name in graph.inputs):
+        for shape in shapes:
+            if len(shape) == len(declared) and all(
+                size in (None, ours) for ours, size in zip(shape[1:], declared[1:], strict=True)
+            ):
+                opened = {axis: ours for axis, ours in enumerate(shape) if axis and declared[axis] is None}
+                found.update({axis: max(ours, found.get(axis, 1)) for axis, ours in opened.items()})
+    return found

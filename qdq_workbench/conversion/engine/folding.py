@@ -16,7 +16,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from qdq_workbench.conversion.engine.rebuild import Rebuilder, clone_operation, copy_variables
+from qdq_workbench.conversion.engine.rebuild import Rebuilder, clone_operation
 from qdq_workbench.graph.folds import Fold
 from qdq_workbench.graph.kinds import DEPTHWISE, SEPARABLE, TRANSPOSED
 from qdq_workbench.graph_builder import BoundGraph, Call
@@ -93,7 +93,7 @@ class FoldingRebuilder(Rebuilder):
                 pair = self._folded[layer]
                 _assign_folded(pair, sources[layer], sources[pair.batch_norm.layer], clone)
             elif isinstance(clone, keras.layers.Layer):
-                copy_variables(sources[layer], clone)
+                self.copy_state(sources[layer], clone)
 
 
 def _assign_folded(pair: Fold, source: Any, batch_norm: Any, clone: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 
 from qdq_workbench.conversion.engine.own_training import is_container, is_tf_variable, own_attributes
+from qdq_workbench.conversion.engine.warned_line import warn_caller
 
 _PLAIN = (type(None), bool, int, float, str)
 
@@ -29,12 +30,12 @@ def encode(model: Any) -> dict[str, Any]:
         except Exception:  # noqa: BLE001, PERF203 - a user's get_config may raise anything
             lost.append(name)
     if lost:
-        warnings.warn(
-            f"The file will not hold attributes of the model that Keras cannot write, or not read again: "
-            f"{', '.join(lost)}. Register functions and classes (keras.saving.register_keras_serializable), or set the "
-            "attributes again on the loaded model.",
-            UserWarning,
-            stacklevel=2,
+        warn_caller(
+            UserWarning(
+                f"The file will not hold attributes of the model that Keras cannot write, or not read again: "
+                f"{', '.join(lost)}. Register functions and classes (keras.saving.register_keras_serializable), or set "
+                "the attributes again on the loaded model."
+            )
         )
     return encoded
 
@@ -56,11 +57,12 @@ def decode(model: Any, encoded: dict[str, Any]) -> None:
         except Exception:  # noqa: BLE001, PERF203 - a user's from_config or setter may raise anything
             lost.append(name)
     if lost:
-        warnings.warn(
-            f"Keras cannot read attributes of the model from the file: {', '.join(lost)}. Set them again, or register "
-            "the functions and classes that they need before the file is loaded, or pass them as custom_objects.",
-            UserWarning,
-            stacklevel=2,
+        warn_caller(
+            UserWarning(
+                f"Keras cannot read attributes of the model from the file: {', '.join(lost)}. Set them again, or "
+                "register the functions and classes that they need before the file is loaded, or pass them as "
+                "custom_objects."
+            )
         )
 
 

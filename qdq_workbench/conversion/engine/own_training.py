@@ -12,12 +12,12 @@ import functools
 import inspect
 import sys
 import types
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import keras
 
+from qdq_workbench.conversion.engine.warned_line import warn_caller
 from qdq_workbench.graph_builder import FUNCTIONAL, small_model
 from qdq_workbench.wrappers import BaseQuantizeWrapper
 
@@ -98,11 +98,11 @@ def warn_about_training(model: Any, advice: str) -> None:
     """
     kind = (getattr(model, "own_class", None) or type(model)).__name__
     own = ", ".join(own_training(model))
-    warnings.warn(
-        f"The class {kind} has its own {own}; the new model is another class's and trains as keras.Model does. "
-        f"To keep them, {advice}, build the graph outside of it and call {kind}(inputs, outputs).",
-        UserWarning,
-        stacklevel=5,
+    warn_caller(
+        UserWarning(
+            f"The class {kind} has its own {own}; the new model is another class's and trains as keras.Model does. "
+            f"To keep them, {advice}, build the graph outside of it and call {kind}(inputs, outputs)."
+        )
     )
 
 
@@ -128,12 +128,12 @@ def copy_user_state(source: Any, model: Any, layers: Mapping[int, Any]) -> None:
         except Exception:  # noqa: BLE001, PERF203 - a user's get_config or setter may raise anything
             lost.append(name)
     if lost:
-        warnings.warn(
-            f"The new model lacks attributes of the {type(source).__name__}: {', '.join(lost)}. They are tensors, or "
-            "models whose layers are parts of the graph, which is laid flat, or cannot be copied or set. Set them on "
-            "the new model where training needs them; model.get_layer(name) finds its layers.",
-            UserWarning,
-            stacklevel=5,
+        warn_caller(
+            UserWarning(
+                f"The new model lacks attributes of the {type(source).__name__}: {', '.join(lost)}. They are tensors, "
+                "or models whose layers are parts of the graph, which is laid flat, or cannot be copied or set. Set "
+                "them on the new model where training needs them; model.get_layer(name) finds its layers."
+            )
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import types
-import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -15,6 +14,7 @@ from qdq_workbench.cases.base import CustomQDQInsertionCase
 from qdq_workbench.conversion.engine.own_training import own_training, warn_about_training
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, colliding_names, quantized_class
 from qdq_workbench.conversion.engine.rebuild import Rebuilder, keras_name, model_name
+from qdq_workbench.conversion.engine.warned_line import warn_caller
 from qdq_workbench.errors import LowCoverageWarning, SpecError, UnsupportedModelError
 from qdq_workbench.graph_builder import FUNCTIONAL, BoundGraph, Call, bind_graph, integers_of, output_names
 from qdq_workbench.placement.coverage import low_coverage
@@ -136,7 +136,7 @@ def _as_planned(
     """Build the model that a plan of a float model describes, and warn if almost all of it stays in float."""
     little = low_coverage(plan)
     if little:
-        warnings.warn(LowCoverageWarning(little), stacklevel=4)  # past the caller and its decorator
+        warn_caller(LowCoverageWarning(little))
     configs = _layer_configs(plan, spec)
     return build_quantized(bound, plan, model.name, output_names(model), configs=configs, prefix=prefix)
 

@@ -6,7 +6,6 @@ import json
 import os
 import pathlib
 import shutil
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +18,7 @@ from qdq_workbench._interrupts import interrupts_held
 from qdq_workbench._scratch import check_room, scratch_folder
 from qdq_workbench.conversion.engine.own_attributes import without_state
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
+from qdq_workbench.conversion.engine.warned_line import warn_caller
 from qdq_workbench.conversion.files.keras2 import translate, unwrap_single_ends
 from qdq_workbench.conversion.files.model_archive import check_archive
 from qdq_workbench.conversion.files.own_data import check_own_data
@@ -128,11 +128,11 @@ def _without_own_state(config: dict[str, Any]) -> dict[str, Any]:
     kept = without_state(attributes)
     lost = [name for name in attributes if name not in kept]
     if lost:
-        warnings.warn(
-            f"HDF5 files hold no weights outside of the graph; attributes of the model are lost: {', '.join(lost)}. "
-            "Set them again, and save the model as a .keras file, which holds them.",
-            UserWarning,
-            stacklevel=4,
+        warn_caller(
+            UserWarning(
+                f"HDF5 files hold no weights outside of the graph; attributes of the model are lost: "
+                f"{', '.join(lost)}. Set them again, and save the model as a .keras file, which holds them."
+            )
         )
     return {**config, "class_name": "QuantizedModel", "config": {**config["config"], "own_attributes": kept}}
 

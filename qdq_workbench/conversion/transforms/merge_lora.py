@@ -51,7 +51,7 @@ class _Merger(Rebuilder):
         if not has_lora(call.operation):
             return super().make(call)
         config = {**call.operation.get_config(), "name": self.names[call.node.layer]}
-        return type(call.operation).from_config({key: config[key] for key in config if key not in _SETTINGS})
+        return type(call.operation).from_config(_without_updates(config))
 
     def copy_state(self, source: Any, clone: Any) -> None:
         if not has_lora(source):
@@ -67,6 +67,15 @@ def has_lora(layer: Any) -> bool:
     if not isinstance(layer, keras.layers.Layer):
         return False
     return any(getattr(part, "lora_enabled", False) for part in (layer, *inner_layers(layer)))
+
+
+def _without_updates(config: Any) -> Any:
+    """Return a layer's configuration without updates, of the layer itself and of those that it holds."""
+    if isinstance(config, (list, tuple)):
+        return type(config)(_without_updates(item) for item in config)
+    if isinstance(config, dict):
+        return {key: _without_updates(value) for key, value in config.items() if key not in _SETTINGS}
+    return config
 
 
 def _copy_own_variables(source: Any, clone: Any) -> None:

@@ -19,7 +19,9 @@ _HALVES = {
     layers.SeparableConv2D: (layers.DepthwiseConv2D, layers.Conv2D),
 }
 _OF_THE_KERNEL = ("initializer", "regularizer", "constraint")
-_OF_THE_BIAS = ("use_bias", "activation", "bias_initializer", "bias_regularizer", "bias_constraint")
+_OF_THE_RESULT = (
+    "use_bias", "activation", "bias_initializer", "bias_regularizer", "bias_constraint", "activity_regularizer",
+)  # fmt: skip
 
 
 def split_separable_convolutions(model: keras.Model) -> keras.Model:
@@ -82,6 +84,6 @@ def _halves_of(layer: Any, names: list[str]) -> tuple[Any, Any]:
     window = {key: config[key] for key in ("kernel_size", "strides", "padding", "dilation_rate", "depth_multiplier")}
     first = {f"depthwise_{key}": config[f"depthwise_{key}"] for key in _OF_THE_KERNEL}
     second = {f"kernel_{key}": config[f"pointwise_{key}"] for key in _OF_THE_KERNEL}
-    second |= {key: config[key] for key in ("filters", *_OF_THE_BIAS)}
+    second |= {key: config[key] for key in ("filters", *_OF_THE_RESULT)}
     depthwise = depthwise_class.from_config({**shared, **window, **first, "use_bias": False, "name": names[0]})
     return depthwise, pointwise_class.from_config({**shared, **second, "kernel_size": 1, "name": names[1]})
