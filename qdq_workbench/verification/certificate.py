@@ -197,6 +197,7 @@ def certify(path: str | pathlib.Path, q_model: QuantizedModel | None = None, dat
     """
     path = as_path(path, FileAccessError)
     proto = read_whole(path)
+    sha256 = file_digest(path)  # not after the checks, which take long enough for another export to the path
     model = inlined(proto)
     report = verify_model(path, proto, q_model, data)
     noted = read_metadata(model) or {}
@@ -205,7 +206,7 @@ def certify(path: str | pathlib.Path, q_model: QuantizedModel | None = None, dat
     figures = report.figures
     return Certificate(
         file=path.name,
-        sha256=file_digest(path),
+        sha256=sha256,
         graph_sha256=graph_digest(model),
         plan_sha256="" if plan is None else _digest(json.dumps(plan, sort_keys=True).encode()),
         target="" if plan is None else plan["target"],

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -29,6 +29,7 @@ from qdq_workbench.graph_builder import input_structure
 from qdq_workbench.onnx_graph.sessions import make_session, run_session, with_outputs
 from qdq_workbench.quantizers import numerics
 from qdq_workbench.verification.bias_steps import half_bias_step
+from qdq_workbench.verification.copies import run_copies
 from qdq_workbench.verification.float_noise import noise_of
 from qdq_workbench.verification.keras_layout import Pads, fitting_layouts, zero_paddings
 from qdq_workbench.verification.moved_pairs import pairs_that_reach
@@ -278,11 +279,14 @@ class Parity:
         given = keras.tree.pack_sequence_as(input_structure(self._q_model), list(self._inputs.values()))
         run = for_few_calls(self._q_model, lambda x: keras.tree.flatten(self._q_model(x, training=False)), given)
         names = list(self._cut.outputs)
-        base = dict(zip(names, _predict(self._q_model, run, list(self._inputs.values())), strict=True))
+        predict = functools.partial(_predict, self._q_model, run)
+        samples = list(self._inputs.values())
+        found = predict(samples)
+        base = dict(zip(names, found, strict=True))
         moved = dict.fromkeys(names, 0.0)
         generator = np.random.default_rng(0)
-        for _ in range(PERTURBATIONS):
-            changed = _predict(self._q_model, run, [self._perturb(*item, generator) for item in self._inputs.items()])
+        copies = [[self._perturb(*item, generator) for item in self._inputs.items()] for _ in range(PERTURBATIONS)]
+        for changed in run_copies(self._q_model, predict, samples, found, copies):
             for name, values in zip(names, changed, strict=True):
                 moved[name] = max(moved[name], float(np.abs(values - base[name]).mean()))
         # Where perturbed inputs do not change an output's last pair, only the rounding of its bias sets the tolerance.
@@ -345,7 +349,7 @@ def _parts(cut: Cut) -> Any:
     return run
 
 
-def _predict(q_model: QuantizedModel, run: Any, inputs: list[np.ndarray]) -> list[np.ndarray]:
+def _predict(q_model: QuantizedModel, run: Any, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     packed = keras.tree.pack_sequence_as(input_structure(q_model), [tf.constant(array) for array in inputs])
     return [np.asarray(keras.ops.convert_to_numpy(value), np.float32) for value in run(packed)]
 

@@ -130,6 +130,17 @@ def test_the_file_is_parsed_once_and_left_as_it_was_read(made, monkeypatch):
     assert loaded[0] == whole(path, in_place_of_litert="")
 
 
+def test_a_file_that_is_written_during_the_checks_is_not_the_one_that_was_checked(made, tmp_path):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(made[2].read_bytes())
+
+    def batches():
+        path.write_bytes(b"another export")
+        yield made[1]
+
+    assert qdq.certify(path, made[0], batches()).sha256 == made[-1].sha256
+
+
 def test_what_a_failed_installation_left_behind_is_no_package(made, tmp_path, monkeypatch):
     """Pip renames what it removes to "~umpy", and leaves it there if it is interrupted."""
     (tmp_path / "~umpy-1.0.dist-info").mkdir()
