@@ -113,5 +113,6 @@ def _on_losses(explanation: Explanation) -> list[str]:
     names = ", ".join(edge.layers[0] for edge in judged)
     return [
         *lines,
-        f"Judged alone at the edges: {names}; none would gain 2 % in float. Others were not; {_SEARCH}.",
+        f"Judged alone at the edges: {names}; none would gain 2 % in float by more than the noise of "
+        f"the measurement. Others were not; {_SEARCH}.",
     ]
