@@ -47,7 +47,8 @@ class ResidualConnectionQDQCase(GraphCase):
         found = QuantizationSpec()
         for node in graph.nodes:
             # `x + c` has no other operand that could be quantized.
-            if not node.is_a("Add") or len(node.inputs) < 2 or not check_is_quantizable_by_layer_name(qspec, node.layer):
+            is_sum = node.is_a("Add") and len(node.inputs) > 1
+            if not is_sum or not check_is_quantizable_by_layer_name(qspec, node.layer):
                 continue
             indices = list(range(len(node.inputs)))
             fused = next((i for i in indices if ends_in_convolution(graph, node.inputs[i])), None)

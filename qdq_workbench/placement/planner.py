@@ -243,8 +243,8 @@ def _check_axis(node: Node, weight: str, site: Settings | None, rank: int, autho
     axis = (site or {}).get("axis", 0)
     if not -rank <= axis < max(rank, 1):
         raise SpecError(
-            f"{author}: the weight {weight!r} of layer {node.layer!r} has {rank} axes, counted from 0 (or from the end, "
-            f"from -1). Received: axis={axis}"
+            f"{author}: the weight {weight!r} of layer {node.layer!r} has {rank} axes, counted from 0, or from the end "
+            f"from -1. Received: axis={axis}"
         )
 
 

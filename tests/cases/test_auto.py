@@ -96,7 +96,7 @@ def test_without_a_target_it_follows_the_plan():
 
 def test_a_subclass_stays_itself_for_the_plans_target():
     class OnlyConvolutions(cases.AutoQDQCase):
-        def case_for_graph(self, graph, qspec):  # noqa: ARG002 - the interface
+        def case_for_graph(self, graph, qspec):
             found = QuantizationSpec()
             found.add("conv2d", quantize_output=self.target.name == "onnxruntime")
             return found

@@ -136,7 +136,7 @@ def test_a_case_cannot_change_the_users_spec():
 
 def test_a_case_of_the_graph_cannot_change_what_the_next_one_reads():
     class Adding(cases.GraphCase):
-        def case_for_graph(self, graph, qspec):  # noqa: ARG002 - the interface
+        def case_for_graph(self, graph, qspec):
             qspec.add("add")
             return qspec
 

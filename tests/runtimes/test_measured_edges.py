@@ -95,10 +95,8 @@ def test_a_last_layer_moves_the_conversion_to_its_input(plan):
 
 def test_where_no_layer_loses_it_is_said_what_was_judged_and_what_was_not(plan):
     text = " ".join(explained(plan, (0.5, 0.5)).summary().split())
-    judged = (
-        "Judged alone at the edges: stem, head; none would gain 2 % in float by more than the noise of the measurement"
-    )
-    assert f"{judged}. Others were not; search" in text
+    judged = "Judged alone at the edges: stem, head; none would gain 2 % in float by more than the noise"
+    assert f"{judged} of the measurement. Others were not; search" in text
     blind = explained(plan, (2.0, 0.5), conversions={})  # nothing to estimate the moved conversion by
     assert (blind.edges, blind.edge_losses) == ((), ())
     assert "No layer was judged alone; search" in blind.summary()

@@ -10,6 +10,7 @@ import qdq_workbench as qdq
 from qdq_workbench import tfmot
 from qdq_workbench.errors import SpecError
 from qdq_workbench.tfmot import quantizers
+from qdq_workbench.tfmot.default_configs import Default8BitConvQuantizeConfig
 from qdq_workbench.tfmot.trained_config import TrainedQuantizeConfig
 
 
@@ -181,7 +182,7 @@ def test_a_depthwise_kernel_is_found_under_its_name_in_keras_2():
     layer.build((None, 8, 8, 2))
     kernel = layer.kernel
     for config in (
-        tfmot.default_configs.Default8BitConvQuantizeConfig(["depthwise_kernel"], ["activation"], quantize_output=False),
+        Default8BitConvQuantizeConfig(["depthwise_kernel"], ["activation"], quantize_output=False),
         TrainedQuantizeConfig({"depthwise_kernel": quantizers.LastValueQuantizer(8)}),
     ):
         ((found, _),) = config.get_weights_and_quantizers(layer)
