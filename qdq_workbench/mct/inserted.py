@@ -1,0 +1,58 @@
+"""The operations that `shift_negative` inserts, and a `FrameworkInfo` that knows these, but no others like them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from qdq_workbench import FrameworkInfo, ModelGraph
+
+_ADD, _PAD = "Add", "Pad"
+_ENDS = {_ADD: "_shift", _PAD: "_pad"}
+
+
+def inserted_operations(before: ModelGraph, after: ModelGraph) -> dict[str, str]:
+    """Return the operations that `shift_negative` has inserted: their class by their name.
+
+    Args:
+        before: The model that was shifted.
+        after: The result.
+    """
+    old = {node.name for node in before.nodes}
+    return {
+        node.name: node.class_name
+        for node in after.nodes
+        if node.is_operation and node.class_name in _ENDS and node.name not in old
+        if len(node.inputs) == 1 and node.name.endswith(_ENDS[node.class_name])
+    }
+
+
+class _KnowingInserted(FrameworkInfo):
+    """Quantizes the results of inserted additions, and looks through inserted padding."""
+
+    inserted: dict[str, str]
+
+    def in_activation_ops(self, layer: Any) -> bool:
+        """Return whether a class is in `activation_ops`, or a node is an inserted addition."""
+        kind = self.inserted.get(getattr(layer, "name", ""))
+        return super().in_activation_ops(layer) if kind is None else kind == _ADD
+
+    def in_no_quantization_ops(self, layer: Any) -> bool:
+        """Return whether a class is in `no_quantization_ops`, or a node is an inserted padding."""
+        kind = self.inserted.get(getattr(layer, "name", ""))
+        return super().in_no_quantization_ops(layer) if kind is None else kind == _PAD
+
+
+def knowing(info: FrameworkInfo, inserted: dict[str, str]) -> FrameworkInfo:
+    """Return a copy of the information that knows the inserted operations, too."""
+    known: Any = copy.copy(info)
+    # Not by class in its lists: the user's own sums would be quantized as well. A class of the user's own stays it.
+    known.__class__ = type(type(info).__name__, (_KnowingInserted, type(info)), {})
+    known.inserted = inserted
+    return known
+
+
+def is_shifted_next(graph: ModelGraph, tensor: str, inserted: Mapping[str, str]) -> bool:
+    """Return whether an inserted addition is the only reader of a tensor; the pair then belongs after it."""
+    return graph.has_one_use(tensor) and inserted.get(graph.readers(tensor)[0][0].name) == _ADD
