@@ -343,5 +343,5 @@ def test_codes_of_a_codebook_have_at_most_8_bits(method):
 def test_a_reference_of_other_layers_is_refused():
     image = keras.Input((8, 8, 3), name="image")
     other = keras.Model(image, layers.Conv2D(6, 1, name="first")(image))
-    with pytest.raises(SpecError, match="reference must have the layers of the model.*without a layer like 'first'"):
+    with pytest.raises(SpecError, match=r"reference must have the layers of the model.*without a layer like 'first'"):
         qdq.correct_biases(network(), samples(network(), 4), reference=other)
