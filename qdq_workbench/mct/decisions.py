@@ -26,7 +26,7 @@ def adapted_plan(
         plan: A plan made with a `FrameworkInfo`.
         config: The configuration.
         baked: Whether the weights hold k-means levels; these are not on an integer grid, so they stay in float.
-        inserted: The classes of the operations that `shift_negative` has inserted, by their names.
+        inserted: The operations that `shift_negative` has inserted.
     """
     decisions = {
         node.name: _adapted(

@@ -8,24 +8,19 @@ from typing import Any
 
 from qdq_workbench import FrameworkInfo, ModelGraph
 
-_ADD, _PAD = "Add", "Pad"
-_ENDS = {_ADD: "_shift", _PAD: "_pad"}
+_SHIFT, _PAD = "_shift", "_pad"  # the ends of their names
 
 
 def inserted_operations(before: ModelGraph, after: ModelGraph) -> dict[str, str]:
-    """Return the operations that `shift_negative` has inserted: their class by their name.
+    """Return the operations that `shift_negative` has inserted: the end of the name, by the name.
 
     Args:
         before: The model that was shifted.
         after: The result.
     """
     old = {node.name for node in before.nodes}
-    return {
-        node.name: node.class_name
-        for node in after.nodes
-        if node.is_operation and node.class_name in _ENDS and node.name not in old
-        if len(node.inputs) == 1 and node.name.endswith(_ENDS[node.class_name])
-    }
+    new = [node for node in after.nodes if node.is_operation and len(node.inputs) == 1 and node.name not in old]
+    return {node.name: end for node in new for end in (_SHIFT, _PAD) if node.name.endswith(end)}
 
 
 class _KnowingInserted(FrameworkInfo):
@@ -35,13 +30,13 @@ class _KnowingInserted(FrameworkInfo):
 
     def in_activation_ops(self, layer: Any) -> bool:
         """Return whether a class is in `activation_ops`, or a node is an inserted addition."""
-        kind = self.inserted.get(getattr(layer, "name", ""))
-        return super().in_activation_ops(layer) if kind is None else kind == _ADD
+        end = self.inserted.get(getattr(layer, "name", ""))
+        return super().in_activation_ops(layer) if end is None else end == _SHIFT
 
     def in_no_quantization_ops(self, layer: Any) -> bool:
         """Return whether a class is in `no_quantization_ops`, or a node is an inserted padding."""
-        kind = self.inserted.get(getattr(layer, "name", ""))
-        return super().in_no_quantization_ops(layer) if kind is None else kind == _PAD
+        end = self.inserted.get(getattr(layer, "name", ""))
+        return super().in_no_quantization_ops(layer) if end is None else end == _PAD
 
 
 def knowing(info: FrameworkInfo, inserted: dict[str, str]) -> FrameworkInfo:
@@ -55,4 +50,4 @@ def knowing(info: FrameworkInfo, inserted: dict[str, str]) -> FrameworkInfo:
 
 def is_shifted_next(graph: ModelGraph, tensor: str, inserted: Mapping[str, str]) -> bool:
     """Return whether an inserted addition is the only reader of a tensor; the pair then belongs after it."""
-    return graph.has_one_use(tensor) and inserted.get(graph.readers(tensor)[0][0].name) == _ADD
+    return graph.has_one_use(tensor) and inserted.get(graph.readers(tensor)[0][0].name) == _SHIFT

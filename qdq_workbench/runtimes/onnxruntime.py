@@ -147,22 +147,9 @@ def _activation(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
 def _why_floats(facts: PlanFacts, node: Node) -> str:
     if node.is_operation:
         return f"{node.name!r} computes them"
-    if _has_bias(facts, node):
+    if facts.owns_bias(node) or facts.merged_into(node):
         return f"the bias of {node.name!r} is added to them"
     return f"the kernel of {node.name!r} returns them"
-
-
-def _has_bias(facts: PlanFacts, node: Node) -> bool:
-    """Return whether a layer has a bias in the file: its own, or one of what is folded into it."""
-    return any(weight.name == "bias" for weight in node.weights) or bool(_merged_into(facts, node))
-
-
-def _merged_into(facts: PlanFacts, node: Node) -> list[str]:
-    """Return the calls that are a part of a product in the file, in computing order."""
-    folded = [name for name, layer in facts.folded.items() if layer == node.name]
-    added = [name for name, layer in facts.added.items() if layer == node.name]
-    # A Gemm takes one bias: a constant behind another bias stays an addition of floats.
-    return folded if any(weight.name == "bias" for weight in node.weights) else [*folded, *added[:1]]
 
 
 def _activation_kernel(facts: PlanFacts, node: Node, name: str) -> Verdict:
@@ -289,7 +276,8 @@ def _has_kernel(size: int) -> bool:
 
 def _is_gemm(facts: PlanFacts, node: Node) -> bool:
     """Return whether a product becomes a Gemm, whose float weight the runtime rounds; that of a MatMul it does not."""
-    return _has_bias(facts, node) and len(facts.graph.tensors[node.outputs[0]].shape) == 2
+    biased = facts.owns_bias(node) or bool(facts.merged_into(node))
+    return biased and len(facts.graph.tensors[node.outputs[0]].shape) == 2
 
 
 def _unless_clipped(facts: PlanFacts, node: Node, reason: str) -> Verdict:
@@ -312,10 +300,10 @@ def _clipped_result(facts: PlanFacts, node: Node) -> str | None:
     """Return the output of the ReLU directly behind a product in the file, if there is one."""
     graph, tensor = facts.graph, node.outputs[0]
     # On more than two axes the bias is an addition of floats between the product and the ReLU.
-    added = len(graph.tensors[tensor].shape) > 2 and any(weight.name == "bias" for weight in node.weights)
+    added = len(graph.tensors[tensor].shape) > 2 and facts.owns_bias(node)
     if activation_name(node) in _TARGET.fused_activations:
         return None if added else tensor
-    for name in _merged_into(facts, node):
+    for name in facts.merged_into(node):
         tensor, added = graph.node(name).outputs[0], added or len(graph.tensors[tensor].shape) > 2
     while graph.has_one_use(tensor) and vanishes(graph.readers(tensor)[0][0]) and not facts.is_paired(tensor):
         tensor = graph.readers(tensor)[0][0].outputs[0]
