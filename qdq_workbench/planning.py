@@ -10,7 +10,7 @@ from qdq_workbench.errors import SpecError
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph_builder import BoundGraph, bind_graph, layer_weights
 from qdq_workbench.placement.ask_config import ask_config
-from qdq_workbench.placement.decide import decide
+from qdq_workbench.placement.decide import decide, decisions_of
 from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.framework import AUTHOR
 from qdq_workbench.placement.global_grid import with_global_grid
@@ -86,7 +86,7 @@ def plan_placement(
     case_specs = [(_case_name(case), _run_case(case, model, graph, spec, target)) for case in cases]
     resolve = settings_of if bound is None else _resolver(bound)
     decisions = decide(graph, quantization_mode, spec, case_specs, resolve, framework_info)
-    return make_plan(graph, with_global_grid(decisions), quantization_mode, target)
+    return make_plan(graph, with_global_grid(graph, decisions), quantization_mode, target)
 
 
 def explain(plan_or_model: Any, target: str | Target | None = None, *, latency: Latency | None = None) -> Explanation:
@@ -129,6 +129,8 @@ def replace_cases(
 ) -> PlacementPlan:
     """Return a plan with its cases replaced; the decisions of the spec are kept.
 
+    In partial mode the plan stays as it is if nothing would be left to quantize.
+
     Args:
         plan: A plan.
         model: The float model of the plan, for cases that inspect Keras layers.
@@ -139,19 +141,22 @@ def replace_cases(
         SpecError: If an item is no case, or a case does not return a `QuantizationSpec`.
         PlacementConflictError: If two cases disagree.
     """
-    given, target = _checked_spec(spec), plan.target_object
-    case_specs = [(_case_name(case), _run_case(case, model, plan.graph, given, target)) for case in cases]
-    if plan.mode == "partial" and not any(found.layers for _, found in case_specs):
-        return plan  # without a spec and cases there is nothing to decide
+    spec, target = _checked_spec(spec), plan.target_object
+    case_specs = [(_case_name(case), _run_case(case, model, plan.graph, spec, target)) for case in cases]
+    kept = {name: decision for name, decision in plan.decisions.items() if _is_kept(decision)}
+    given = any(decision.is_explicit and name not in kept for name, decision in plan.decisions.items())
+    if plan.mode == "partial" and not given and not any(found.layers for _, found in case_specs):
+        return plan  # there are no decisions of cases, neither before nor now
 
     def resolve(node: Node, config: Any, source: str) -> Settings:
         # Only a QuantizeConfig needs the Keras layers, so the model is not read for anything else.
         is_plain = isinstance(config, LayerQuantizeConfig)
         return (settings_of if is_plain else _resolver(bind_graph(model)))(node, config, source)
 
-    decisions = with_global_grid(decide(plan.graph, plan.mode, None, case_specs, resolve, None))
-    kept = {name: decision for name, decision in plan.decisions.items() if _is_kept(decision)}
-    return make_plan(plan.graph, {**decisions, **kept}, plan.mode, target)
+    decisions = {**with_global_grid(plan.graph, decisions_of(plan.graph, plan.mode, None, case_specs, resolve)), **kept}
+    if plan.mode == "partial" and all(decision.is_float for decision in decisions.values()):
+        return plan  # the new cases would leave nothing to quantize
+    return make_plan(plan.graph, decisions, plan.mode, target)
 
 
 def _is_kept(decision: Decision) -> bool:
@@ -204,16 +209,16 @@ def _run_case(case: Any, model: Any, graph: ModelGraph, spec: QuantizationSpec, 
             f"Received: {case!r}"
         )
     case = case.for_target(target) if hasattr(case, "for_target") else case
-    # A subclass that overrides `case` wants the Keras model.
+    # A subclass that overrides `case` wants the Keras model. Either gets a copy of the spec, because a user's case may
+    # add its entries to it.
     if isinstance(case, GraphCase) and type(case).case is GraphCase.case:
-        found: Any = case.case_for_graph(graph, spec)
+        found: Any = case.case_for_graph(graph, spec.copy())
     elif isinstance(model, ModelGraph):
         raise SpecError(
             f"The case {_case_name(case)} looks at Keras layers, so plan_placement needs the Keras model. "
             "Pass the model instead of its graph. Received: a ModelGraph"
         )
     else:
-        # A copy, because a user's case may add its entries to the spec that it receives.
         found = case.case(model, spec.copy())
     if found is None:
         return QuantizationSpec()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from qdq_workbench.cases.base import GraphCase, check_is_quantizable_by_layer_name
@@ -53,7 +54,11 @@ class AutoQDQCase(GraphCase):
         Args:
             target: The target that the model is planned for.
         """
-        return self if self._given else AutoQDQCase(target)
+        if self._given:
+            return self
+        found = copy.copy(self)  # of the user's own class, if it is one
+        found.target = target
+        return found
 
     def info(self) -> str:
         """Return a description of the case and its purpose."""

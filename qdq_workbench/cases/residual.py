@@ -46,7 +46,9 @@ class ResidualConnectionQDQCase(GraphCase):
         """
         found = QuantizationSpec()
         for node in graph.nodes:
-            if not node.is_a("Add") or not check_is_quantizable_by_layer_name(qspec, node.layer):
+            # `x + c` has no other operand that could be quantized.
+            is_sum = node.is_a("Add") and len(node.inputs) > 1
+            if not is_sum or not check_is_quantizable_by_layer_name(qspec, node.layer):
                 continue
             indices = list(range(len(node.inputs)))
             fused = next((i for i in indices if ends_in_convolution(graph, node.inputs[i])), None)

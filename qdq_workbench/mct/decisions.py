@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
-from qdq_workbench import ModelGraph, Node, PlacementPlan, QuantizationMethod
+from qdq_workbench import PlacementPlan, QuantizationMethod
+from qdq_workbench.mct.inserted import is_shifted_next
 from qdq_workbench.mct.quantization_config import QuantizationConfig
 from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.planner import make_plan
@@ -14,26 +17,34 @@ from qdq_workbench.placement.settings import EVERY_WEIGHT
 _USUAL_BITS = 8
 
 
-def adapted_plan(plan: PlacementPlan, config: QuantizationConfig, *, baked: bool) -> PlacementPlan:
+def adapted_plan(
+    plan: PlacementPlan, config: QuantizationConfig, *, baked: bool, inserted: Mapping[str, str] = MappingProxyType({})
+) -> PlacementPlan:
     """Return the plan with the bit widths, grids and enabled parts (weights, activations) of a configuration.
 
     Args:
         plan: A plan made with a `FrameworkInfo`.
         config: The configuration.
         baked: Whether the weights hold k-means levels; these are not on an integer grid, so they stay in float.
+        inserted: The operations that `shift_negative` has inserted.
     """
     decisions = {
-        node.name: _adapted(plan.graph, node, plan.decisions[node.name], config, baked=baked)
+        node.name: _adapted(
+            plan.decisions[node.name],
+            config,
+            baked=baked,
+            shifted_next=any(is_shifted_next(plan.graph, tensor, inserted) for tensor in node.outputs[:1]),
+        )
         for node in plan.graph.nodes
         if node.name in plan.decisions
     }
     return make_plan(plan.graph, decisions, plan.mode, plan.target_object)
 
 
-def _adapted(graph: ModelGraph, node: Node, decision: Decision, config: QuantizationConfig, *, baked: bool) -> Decision:
+def _adapted(decision: Decision, config: QuantizationConfig, *, baked: bool, shifted_next: bool) -> Decision:
     settings = {**(decision.settings or {})}
     weight = decision.quantize_weight and config.enable_weights_quantization and not baked
-    output = decision.quantize_output and config.enable_activation_quantization and not _is_shifted_next(graph, node)
+    output = decision.quantize_output and config.enable_activation_quantization and not shifted_next
     indices = decision.input_indices if config.enable_activation_quantization else ()
     if weight:
         settings = _with_weights(settings, config)
@@ -70,12 +81,3 @@ def _with_weights(settings: dict[str, Any], config: QuantizationConfig) -> dict[
         return settings
     known = settings.get("weights") or {EVERY_WEIGHT: {}}
     return {**settings, "weights": {name: {**site, **changes} for name, site in known.items()}}
-
-
-def _is_shifted_next(graph: ModelGraph, node: Node) -> bool:
-    """Return whether the only reader is the addition of `shift_negative`; the pair then belongs after it."""
-    tensor = node.outputs[0]
-    if not graph.has_one_use(tensor):
-        return False
-    reader = graph.readers(tensor)[0][0]
-    return reader.is_operation and reader.class_name == "Add" and len(reader.inputs) == 1

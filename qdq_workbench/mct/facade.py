@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import itertools
 import warnings
@@ -10,6 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
+import numpy as np
+import numpy.typing as npt
 
 from qdq_workbench import (
     CalibrationResult,
@@ -36,12 +37,15 @@ from qdq_workbench.errors import DataError, SpecError
 from qdq_workbench.mct.decisions import adapted_plan
 from qdq_workbench.mct.default_keras_info import DEFAULT_KERAS_INFO
 from qdq_workbench.mct.gradient_ptq import GradientPTQConfig, check_n_iter
+from qdq_workbench.mct.inserted import inserted_operations, knowing
 from qdq_workbench.mct.quantization_config import (
     CALIBRATION_METHODS,
     DEFAULTCONFIG,
     QuantizationConfig,
     QuantizationErrorMethod,
 )
+
+_WIDEST = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,6 +173,7 @@ class _Run:
         self._target = target
         self._data = data
         self._steps: list[str] = []
+        self._inserted: dict[str, str] = {}
 
     def run(self, source: keras.Model) -> tuple[QuantizedModel, UserInformation]:
         model = self._equalized_or_folded(source)
@@ -178,14 +183,29 @@ class _Run:
         corrects = self._config.weights_bias_correction and self._config.enable_weights_quantization
         # Learning would move the corrected biases again.
         if corrects and not (self._learning and self._learning.train_bias):
-            model = correct_biases(model, self._data, plan=self._plan(model, quiet=True))
-            self._steps.append("biases corrected for the rounding of the weights")
+            model = self._corrected(model, original)
         plan = self._plan(model)
         q_model = quantize_model(model, plan=plan)
         calibration = self._calibrated(q_model)
         if self._learning is not None:
             self._learn(q_model, original, self._learning)
         return q_model, UserInformation(plan, calibration, tuple(self._steps))
+
+    def _corrected(self, model: keras.Model, original: keras.Model) -> keras.Model:
+        """Return the model with biases that take back the shift of its chosen and rounded weights."""
+        config = self._config
+        if config.weights_quantization_method is QuantizationMethod.KMEANS:
+            # Its levels stay in float: a grid of 16 bits rounds them by next to nothing.
+            config = dataclasses.replace(
+                config, weights_quantization_method=QuantizationMethod.SYMMETRIC, weights_n_bits=_WIDEST
+            )
+        plan = self._plan(model, quiet=True, config=config)
+        corrected = correct_biases(model, self._data, plan=plan, reference=original)
+        before, after = _biases(model), _biases(corrected)
+        if len(before) != len(after) or not all(map(np.array_equal, before, after)):
+            why = "choice and rounding" if model is not original else "rounding"
+            self._steps.append(f"biases corrected for the {why} of the weights")
+        return corrected
 
     def _learn(self, q_model: QuantizedModel, original: keras.Model, learning: GradientPTQConfig) -> None:
         """Learn the rounding of the weights, with the float model before clipping as the reference."""
@@ -214,9 +234,12 @@ class _Run:
             return model
         probe = quantize_model(model, plan=self._plan(model, quiet=True))
         ranges = calibrate(probe, self._data, verbose=False).ranges
-        self._info = _knowing_padding(self._info)
         ratio = self._config.shift_negative_ratio
         shifted = shift_negative(model, ratio, largest=lambda tensor: ranges.get(tensor, (0.0, 0.0))[1])
+        inserted = inserted_operations(build_graph(model), build_graph(shifted))
+        if not inserted:
+            return model
+        self._inserted, self._info = inserted, knowing(self._info, inserted)
         self._steps.append("activations with a short negative side shifted")
         return shifted
 
@@ -237,14 +260,22 @@ class _Run:
         self._steps.append(f"weights clipped at the thresholds of least error ({method})")
         return clip_weights(model, method, plan=plan, p=config.l_p_value)
 
-    def _plan(self, model: keras.Model, *, quiet: bool = False, codebook: bool = True) -> PlacementPlan:
+    def _plan(
+        self,
+        model: keras.Model,
+        *,
+        quiet: bool = False,
+        codebook: bool = True,
+        config: QuantizationConfig | None = None,
+    ) -> PlacementPlan:
         """Return the plan for the model at its current stage; `quiet` suppresses warnings of layers in float."""
         with warnings.catch_warnings():
             if quiet:
                 warnings.simplefilter("ignore", UserWarning)
             plan = plan_placement(model, framework_info=self._info, target=self._target)
-        baked = codebook and self._config.weights_quantization_method is QuantizationMethod.KMEANS
-        return adapted_plan(plan, self._config, baked=baked)
+        config = self._config if config is None else config
+        baked = codebook and config.weights_quantization_method is QuantizationMethod.KMEANS
+        return adapted_plan(plan, config, baked=baked, inserted=self._inserted)
 
     def _calibrated(self, q_model: QuantizedModel) -> CalibrationResult | None:
         if not q_model.activation_quantizers:
@@ -270,14 +301,10 @@ class _Run:
         return widened
 
 
-def _knowing_padding(info: FrameworkInfo) -> FrameworkInfo:
-    """Return a copy of the information that also lists the Pad and Add operations which `shift_negative` inserts."""
-    known = copy.copy(info)
-    # New lists: a shallow copy shares those of the user's object.
-    known.no_quantization_ops = [*info.no_quantization_ops, "Pad"]
-    if not info.in_activation_ops("Add"):
-        known.activation_ops = [*info.activation_ops, "Add"]
-    return known
+def _biases(model: keras.Model) -> list[npt.NDArray[np.float32]]:
+    """Return the biases of a model that are not zero."""
+    found = [np.asarray(variable) for variable in model.variables if variable.name == "bias"]
+    return [bias for bias in found if bias.any()]
 
 
 _INSTEAD = {

@@ -96,7 +96,7 @@ class QuantizationConfig:
         weights_quantization_method: SYMMETRIC, SYMMETRIC_UNIFORM or UNIFORM for integer grids, KMEANS or
             LUT_QUANTIZER for codebooks. POWER_OF_TWO is not available for weights.
         activation_n_bits: Width of the activations' grids, 2 to 16.
-        weights_n_bits: Width of the weights' grids, 2 to 16, or of the codes of a codebook, 1 to 16.
+        weights_n_bits: Width of the weights' grids, 2 to 16, or of the codes of a codebook, 1 to 8.
         enable_activation_quantization: Whether activations are quantized.
         enable_weights_quantization: Whether weights are quantized.
         batch_normalization_folding: Fold batch normalizations into the layers before them, which MCT always does. If
@@ -175,10 +175,15 @@ class QuantizationConfig:
             if isinstance(value, bool) or not isinstance(value, numbers.Real):
                 raise SpecError(f"{field} must be a number. Received: {field}={value!r}")
         with_codebook = self.weights_quantization_method in _CODEBOOKS
-        for field, fewest in (("activation_n_bits", 2), ("weights_n_bits", 1 if with_codebook else 2)):
+        # As many bits as `codebook_weights` takes: a codebook is for few levels.
+        widths = {"activation_n_bits": (2, 16), "weights_n_bits": (1, 8) if with_codebook else (2, 16)}
+        for field, (fewest, most) in widths.items():
             bits = getattr(self, field)
-            if isinstance(bits, bool) or not isinstance(bits, numbers.Integral) or not fewest <= int(bits) <= 16:
-                raise SpecError(f"{field} must be an integer from {fewest} to 16. Received: {field}={bits!r}")
+            if isinstance(bits, bool) or not isinstance(bits, numbers.Integral) or not fewest <= int(bits) <= most:
+                codebook = f" with {self.weights_quantization_method.name}" if (fewest, most) == (1, 8) else ""
+                raise SpecError(
+                    f"{field} must be an integer from {fewest} to {most}{codebook}. Received: {field}={bits!r}"
+                )
 
     def _check_min_threshold(self) -> None:
         value: Any = self.min_threshold

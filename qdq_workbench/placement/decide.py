@@ -63,6 +63,26 @@ def decide(
             nothing to quantize, or if framework_info is of another class or combined with partial mode.
         PlacementConflictError: If two cases decide differently about one layer.
     """
+    decisions = decisions_of(graph, mode, spec, case_specs, resolve, framework_info)
+    if mode == "partial" and all(decision.is_float for decision in decisions.values()):
+        raise SpecError(
+            "Nothing is left to quantize: in partial mode only what the spec and the cases name is quantized, and "
+            "they name no layer or switch all of them off. Name at least one layer with spec.add(...), pass a case "
+            f'that applies, or use quantization_mode="full". Received: {len(spec.layers) if spec else 0} spec '
+            f"entries and {len(case_specs)} cases"
+        )
+    return decisions
+
+
+def decisions_of(
+    graph: ModelGraph,
+    mode: str,
+    spec: QuantizationSpec | None,
+    case_specs: Sequence[tuple[str, QuantizationSpec]],
+    resolve: Resolver = settings_of,
+    framework_info: FrameworkInfo | None = None,
+) -> dict[str, Decision]:
+    """Return the decisions of `decide`, also if they leave nothing to quantize."""
     _check_mode(mode)
     named, by_class, replaced = _claims_of_spec(graph, spec)
     from_cases = _claims_of_cases(graph, case_specs)
@@ -85,13 +105,6 @@ def decide(
             decisions[node.name] = framework.decide(node) if framework else _from_default(node, mode)
     if framework:
         framework.warn()
-    if mode == "partial" and all(decision.is_float for decision in decisions.values()):
-        raise SpecError(
-            "Nothing is left to quantize: in partial mode only what the spec and the cases name is quantized, and "
-            "they name no layer or switch all of them off. Name at least one layer with spec.add(...), pass a case "
-            f'that applies, or use quantization_mode="full". Received: {len(spec.layers) if spec else 0} spec '
-            f"entries and {len(case_specs)} cases"
-        )
     return decisions
 
 

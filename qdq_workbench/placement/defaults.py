@@ -7,6 +7,7 @@ layer that holds others (recurrent, attention, Bidirectional, TimeDistributed...
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping
 
 from qdq_workbench.graph.contractions import product_terms
@@ -60,6 +61,8 @@ _KEPT = frozenset(
         "Multiply",
     }
 )
+# Keras's aliases only, not classes of the user's own with the word in their names.
+_CONVOLUTION = re.compile(r"(Separable|Depthwise)?Convolution[123]D(Transpose)?")
 _DEFAULTS: dict[str, LayerDefault] = {
     name: LayerDefault("input" in kind.default, "weight" in kind.default, kind.weights)
     for name, kind in KINDS.items()
@@ -81,7 +84,7 @@ def class_name_of(name: str) -> str:
         for dimension in ("1D", "2D", "3D"):
             if name in (f"{short}{dimension}", f"Global{short}{dimension}"):
                 return name.replace(f"{short}{dimension}", f"{full}{dimension}")
-    if "Convolution" in name:
+    if _CONVOLUTION.fullmatch(name):
         return name.replace("Convolution", "Conv")
     # Keras exports the class `GroupedQueryAttention` under the shorter name.
     return "GroupedQueryAttention" if name == "GroupQueryAttention" else name

@@ -97,7 +97,7 @@ class FrameworkDecisions:
         output = known is not None and not self._is_fused(node) and not self._is_absorbing(node)
         if output:
             settings = {**settings, **(_fixed(known) or {})}
-        elif find_default(node) is None and weights and "weights" not in settings:
+        if find_default(node) is None and weights and "weights" not in settings:
             settings["weights"] = {name: {} for name in self._weights(node)}
         reason = f"framework_info lists {node.class_name} among those with a kernel to quantize"
         indices = tuple(index for index, tensor in enumerate(node.inputs) if self._is_moved(tensor))

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from qdq_workbench.errors import SpecError
+from qdq_workbench.graph.model_graph import INTEGERS, ModelGraph, Node
 from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.settings import EVERY_WEIGHT
 
@@ -25,10 +26,11 @@ _VARIABLES: dict[str, tuple[str, Any]] = {
 }
 
 
-def with_global_grid(decisions: Mapping[str, Decision]) -> dict[str, Decision]:
+def with_global_grid(graph: ModelGraph, decisions: Mapping[str, Decision]) -> dict[str, Decision]:
     """Return the decisions with the grid of the package's variables in place of settings that are not given.
 
     Args:
+        graph: The model.
         decisions: One decision per node.
 
     Raises:
@@ -37,7 +39,10 @@ def with_global_grid(decisions: Mapping[str, Decision]) -> dict[str, Decision]:
     changes = _changes()
     if not changes:
         return dict(decisions)
-    return {name: dataclasses.replace(each, settings=_settings(each, changes)) for name, each in decisions.items()}
+    return {
+        name: dataclasses.replace(each, settings=_settings(graph.node(name), each, changes))
+        for name, each in decisions.items()
+    }
 
 
 def _changes() -> dict[str, Any]:
@@ -58,12 +63,14 @@ def _changes() -> dict[str, Any]:
     return changes
 
 
-def _settings(decision: Decision, changes: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(node: Node, decision: Decision, changes: Mapping[str, Any]) -> dict[str, Any]:
     settings = dict(decision.settings or {})
     own = settings.get("weights")
-    # Settings per weight leave all other weights in float, so they get no `*`.
-    weights = {EVERY_WEIGHT: {}} if own is None else own
-    settings["weights"] = {name: {**changes, **(site or {})} for name, site in weights.items()}
+    # With settings, weights that Keras has quantized would be quantized anew.
+    if own is not None or not node.settings.get(INTEGERS):
+        # Settings per weight leave all other weights in float, so they get no `*`.
+        weights = {EVERY_WEIGHT: {}} if own is None else own
+        settings["weights"] = {name: {**changes, **(site or {})} for name, site in weights.items()}
     for site in ("activation", "output"):
         settings[site] = {**changes, **settings.get(site, {})}
     return settings

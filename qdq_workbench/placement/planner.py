@@ -16,7 +16,7 @@ from qdq_workbench.placement.completion import complete
 from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.defaults import find_default, find_named_default, is_bias
 from qdq_workbench.placement.plan import Placement, PlacementPlan, Unquantized
-from qdq_workbench.placement.settings import grid_of, method_of, weight_settings
+from qdq_workbench.placement.settings import Settings, grid_of, method_of, weight_settings
 from qdq_workbench.placement.shared_settings import share_settings
 from qdq_workbench.placement.targets import Target, get_target, is_registered
 from qdq_workbench.placement.wrong_kernels import WHY_FLOAT, tensors_without_pairs, without_wrong_kernels
@@ -216,6 +216,7 @@ def _weight_placements(node: Node, decision: Decision, target: Target) -> Iterat
         if site is None and name in integers:
             yield _weight_of_keras(node, name, integers[name], decision)
             continue
+        _check_axis(node, name, site, ranks[name], decision.author)
         axis = axes.get(name)
         yield Placement(
             site="weight",
@@ -234,6 +235,16 @@ def _weight_placements(node: Node, decision: Decision, target: Target) -> Iterat
             weight=name,
             replaced=decision.replaced,
             method=method_of(site, "weight"),
+        )
+
+
+def _check_axis(node: Node, weight: str, site: Settings | None, rank: int, author: str) -> None:
+    """Raise an error if the settings of a weight choose an axis that it does not have."""
+    axis = (site or {}).get("axis", 0)
+    if not -rank <= axis < max(rank, 1):
+        raise SpecError(
+            f"{author}: the weight {weight!r} of layer {node.layer!r} has {rank} axes, counted from 0, or from the end "
+            f"from -1. Received: axis={axis}"
         )
 
 

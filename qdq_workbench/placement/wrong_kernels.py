@@ -12,7 +12,7 @@ import math
 
 from qdq_workbench.graph.kinds import CROPPINGS, GLOBAL_MAXIMA, MAXIMA, MOVEMENTS, UPSAMPLINGS, VANISHING
 from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.op_kinds import activation_name, is_activation
+from qdq_workbench.graph.op_kinds import activation_name, is_activation, vanishes
 from qdq_workbench.placement.placement import Placement
 from qdq_workbench.placement.targets import Target
 
@@ -41,7 +41,8 @@ def tensors_without_pairs(graph: ModelGraph, target: Target) -> frozenset[str]:
         tensor = waiting.pop()
         if tensor not in found:
             found.add(tensor)
-            moves = [reader for reader, _ in graph.readers(tensor) if reader.is_a(*_MOVING)]
+            # `vanishes` knows `Activation("linear")`, too; the classes, a user's own dropout.
+            moves = [reader for reader, _ in graph.readers(tensor) if reader.is_a(*_MOVING) or vanishes(reader)]
             waiting.extend(result for move in moves for result in move.outputs)
     return frozenset(found)
 

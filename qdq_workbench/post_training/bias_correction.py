@@ -15,20 +15,22 @@ Sources: Nagel et al. 2019, arXiv:1906.04721, section 4.2; Finkelstein et al. 20
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import keras
 import numpy as np
+import numpy.typing as npt
 
 from qdq_workbench._progress import check_count
 from qdq_workbench.calibration.batches import input_batches
 from qdq_workbench.calibration.failures import failures_named
 from qdq_workbench.conversion.engine.deep_models import functional_model
-from qdq_workbench.conversion.engine.rebuild import Rebuilder
-from qdq_workbench.errors import DataError
+from qdq_workbench.conversion.engine.rebuild import Rebuilder, keras_name
+from qdq_workbench.errors import DataError, SpecError
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name, is_activation
-from qdq_workbench.graph_builder import BoundGraph
+from qdq_workbench.graph_builder import BoundGraph, layer_weights
 from qdq_workbench.placement.plan import Placement, PlacementPlan
 from qdq_workbench.placement.targets import Target
 from qdq_workbench.post_training.added_biases import BiasRebuilder
@@ -45,6 +47,7 @@ def correct_biases(
     target: str | Target = "tensorrt",
     steps: int | None = None,
     batch_size: int = 32,
+    reference: keras.Model | None = None,
 ) -> keras.Model:
     """Return a copy of a float model whose biases compensate for the rounding of its weights.
 
@@ -61,12 +64,15 @@ def correct_biases(
         target: The target of the default plan. A plan has its own.
         steps: How many batches of the data to read at most, at least 1; None for all.
         batch_size: How many samples of an array make a batch, at least 1.
+        reference: The model before its weights were clipped or clustered, so that the shift that this causes is
+            corrected, too; None to correct the rounding of the weights as they are.
 
     Returns:
         The corrected model, not compiled.
 
     Raises:
-        SpecError: If the plan is of another model, or for another target than the given one.
+        SpecError: If the plan is of another model, or for another target than the given one, or `reference` has other
+            layers.
         DataError: If the data do not fit the model, a layer's input holds NaN or infinity, or `steps` or `batch_size`
             is out of its range.
         TargetError: If the target is unknown.
@@ -87,6 +93,7 @@ def correct_biases(
     correctable = {p.layer: p for p in weight_placements(model, bound, plan, target) if _is_correctable(bound.graph, p)}
     builder = BiasRebuilder(bound, correctable)
     corrected = builder.rebuilt(model.name)
+    originals = {} if reference is None else _kernels_of(reference, builder.clones, correctable)
     inputs = {layer: bound.graph.calls(layer)[0].inputs[0] for layer in correctable}
     if data is None:
         means = _means_of_norms(bound, set(inputs.values()))
@@ -95,7 +102,8 @@ def correct_biases(
     for layer, placement in correctable.items():
         if inputs[layer] in means:
             clone = builder.clones[layer]
-            shift = _shift(clone, bound.graph.calls(layer)[0], placement, means[inputs[layer]])
+            original = originals.get(layer)
+            shift = _shift(clone, bound.graph.calls(layer)[0], placement, means[inputs[layer]], original)
             clone.bias.assign((np.asarray(clone.bias, np.float64) - shift).astype(np.float32))
     return corrected
 
@@ -115,11 +123,31 @@ def _is_correctable(graph: ModelGraph, placement: Placement) -> bool:
     )
 
 
-def _shift(layer: Any, node: Node, placement: Placement, means: np.ndarray) -> np.ndarray:
+def _kernels_of(
+    reference: keras.Model, clones: Mapping[str, Any], layers: Iterable[str]
+) -> dict[str, npt.NDArray[np.float32]]:
+    """Return the kernels of the same layers in another model, which may still be nested where this one is flat."""
+    others = {keras_name(call.node.layer): call.operation for call in bind_float(reference).calls}
+    found = {}
+    for layer in layers:
+        other = others.get(keras_name(layer))
+        kernel = None if other is None else dict(layer_weights(other)).get("kernel")
+        if kernel is None or kernel.shape != variable_of(clones[layer], "kernel").shape:
+            raise SpecError(
+                "reference must have the layers of the model, with weights of the same shapes. "
+                f"Received: reference {reference.name!r} without a layer like {layer!r}"
+            )
+        found[layer] = np.asarray(kernel, np.float32)
+    return found
+
+
+def _shift(
+    layer: Any, node: Node, placement: Placement, means: np.ndarray, original: npt.NDArray[np.float32] | None
+) -> np.ndarray:
     """Return the mean shift of every output channel."""
     # The attribute `kernel` of a layer with a low-rank update is the sum, of which only the kernel is rounded.
     kernel = np.asarray(variable_of(layer, "kernel"), np.float32)
-    error = rounded(kernel, placement.quantizer) - kernel
+    error = rounded(kernel, placement.quantizer) - (kernel if original is None else original)
     if node.class_name == "DepthwiseConv2D":
         # Keras orders the outputs by channel, then by multiplier, as flattening (C, M) does.
         return np.asarray((error.sum(axis=(0, 1)) * means[:, None]).reshape(-1))

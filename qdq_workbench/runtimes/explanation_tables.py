@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from qdq_workbench.runtimes.explanation import Explanation
 
 _SEARCH = 'search(..., objective="ms") tries placements and times their files'
+_NO_GAIN = "none would gain 2 % in float by more than the noise of the measurement"
 _EDGES = (
     "At the edges of islands, these may be faster in float: their own kernels are, by more than the moved conversion "
     "is estimated to take (changes of layout are not counted). explanation.without_losses(edges=True) leaves them in "
@@ -113,5 +114,5 @@ def _on_losses(explanation: Explanation) -> list[str]:
     names = ", ".join(edge.layers[0] for edge in judged)
     return [
         *lines,
-        f"Judged alone at the edges: {names}; none would gain 2 % in float. Others were not; {_SEARCH}.",
+        f"Judged alone at the edges: {names}; {_NO_GAIN}. Others were not; {_SEARCH}.",
     ]

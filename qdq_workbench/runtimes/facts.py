@@ -49,6 +49,17 @@ class PlanFacts:
         """Return the node that a node is folded into in the file, or the node itself."""
         return self.graph.node(self.plan.lowering.merged.into.get(node.name, node.name))
 
+    def owns_bias(self, node: Node) -> bool:
+        """Return whether a layer has a bias of its own."""
+        return any(weight.name == "bias" for weight in node.weights)
+
+    def merged_into(self, node: Node) -> list[str]:
+        """Return the calls that are a part of a matrix product in an ONNX file, in computing order."""
+        folded = [name for name, layer in self.folded.items() if layer == node.name]
+        added = [name for name, layer in self.added.items() if layer == node.name]
+        # A Gemm takes one bias: a constant behind another bias stays an addition of floats.
+        return folded if self.owns_bias(node) else [*folded, *added[:1]]
+
     @functools.cached_property
     def _weights(self) -> frozenset[str]:
         return frozenset(placement.tensor for placement in self.plan.placements if placement.site == "weight")

@@ -117,7 +117,9 @@ def _int8_verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
         return _activation(facts, node, integer)
     if facts.weights(node) and len(facts.float_inputs(node)) == len(node.inputs):
         fix = [_input_fix(node)] if node.is_a(*_TARGET.integer_kinds) else []
-        return "WEIGHTS", "its weights are integers in the file, its input is a float", fix
+        floats = "float" in facts.graph.tensors[node.inputs[0]].dtype
+        reads = "its input is a float" if floats else "its input holds indices of rows"
+        return "WEIGHTS", f"its weights are integers in the file, {reads}", fix
     if node.is_a(*_TARGET.same_scale_kinds):
         return _same_scale(facts, node)
     if node.is_a(*_TARGET.integer_kinds):

@@ -147,7 +147,7 @@ def _activation(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
 def _why_floats(facts: PlanFacts, node: Node) -> str:
     if node.is_operation:
         return f"{node.name!r} computes them"
-    if any(weight.name == "bias" for weight in node.weights) or node.name in facts.folded.values():
+    if facts.owns_bias(node) or facts.merged_into(node):
         return f"the bias of {node.name!r} is added to them"
     return f"the kernel of {node.name!r} returns them"
 
@@ -276,7 +276,7 @@ def _has_kernel(size: int) -> bool:
 
 def _is_gemm(facts: PlanFacts, node: Node) -> bool:
     """Return whether a product becomes a Gemm, whose float weight the runtime rounds; that of a MatMul it does not."""
-    biased = any(weight.name == "bias" for weight in node.weights) or node.name in facts.folded.values()
+    biased = facts.owns_bias(node) or bool(facts.merged_into(node))
     return biased and len(facts.graph.tensors[node.outputs[0]].shape) == 2
 
 
@@ -300,12 +300,11 @@ def _clipped_result(facts: PlanFacts, node: Node) -> str | None:
     """Return the output of the ReLU directly behind a product in the file, if there is one."""
     graph, tensor = facts.graph, node.outputs[0]
     # On more than two axes the bias is an addition of floats between the product and the ReLU.
-    added = len(graph.tensors[tensor].shape) > 2 and any(weight.name == "bias" for weight in node.weights)
+    added = len(graph.tensors[tensor].shape) > 2 and facts.owns_bias(node)
     if activation_name(node) in _TARGET.fused_activations:
         return None if added else tensor
-    for name, absorber in facts.folded.items():
-        if absorber == node.name:
-            tensor, added = graph.node(name).outputs[0], added or len(graph.tensors[tensor].shape) > 2
+    for name in facts.merged_into(node):
+        tensor, added = graph.node(name).outputs[0], added or len(graph.tensors[tensor].shape) > 2
     while graph.has_one_use(tensor) and vanishes(graph.readers(tensor)[0][0]) and not facts.is_paired(tensor):
         tensor = graph.readers(tensor)[0][0].outputs[0]
     if added or activation_name(node) != "linear" or facts.is_paired(tensor) or not graph.has_one_use(tensor):

@@ -14,6 +14,7 @@ from qdq_workbench.graph.never_negative import is_never_negative
 from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_convolution
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.facts import PlanFacts
+from qdq_workbench.runtimes.grids import why_grid
 from qdq_workbench.runtimes.inner_layers import computes_several, inner_products, is_transparent
 from qdq_workbench.runtimes.judge_layers import Verdict, judge_layers
 from qdq_workbench.runtimes.verdict import Fix, LayerExplanation, Rule
@@ -41,6 +42,7 @@ RULES = {
             "A matrix product reads weights in blocks as they are and computes in floating point, or on its own int8 "
             "rounding of the input where the runtime chooses that (DYNAMIC_QUANTIZATION_GROUP_SIZE).",
         ),
+        _rule("GRID", "Quantized inputs have up to 8 bits; weights have up to 8 and zero point 0."),
         _rule("INPUT", "Every input must be quantized."),
         _rule("WEIGHT", "The weights must be quantized, symmetric, with one scale in all or one per output channel."),
         _rule("ZERO-POINT", "A transposed convolution runs on integers when the zero point of its input is 0."),
@@ -63,6 +65,9 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
         return "FUSED", f"computed inside the integer kernel of {absorber!r}", []
     if facts.blocks(node) is not None:
         return "BLOCKS", "its weights alone are integers", []
+    grid, remedy = _why_grid(facts, node)
+    if grid:
+        return "GRID", grid, remedy
     if is_convolution(node) or node.is_a(*MATRIX_PRODUCTS):
         return _weighted(facts, node)
     if node.is_a("Add", "Subtract", "Multiply", "Maximum", "Minimum") or _computes(node) in _FUSED:
@@ -73,6 +78,13 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
     if is_transparent(node) and inner_products(node) and not computes_several(inner_products(node)):
         return _weighted(facts, node)
     return "NO-KERNEL", node.opaque or f"OpenVINO computes {node.class_name} in floating point", []
+
+
+def _why_grid(facts: PlanFacts, node: Node) -> tuple[str, tuple[str, ...]]:
+    """Return a reason and a remedy if no kernel takes a grid that a node reads; what it writes may be float."""
+    reads = [facts.plan.input_placement(node.name, index) for index in range(len(node.inputs))]
+    found = why_grid(filter(None, reads), "OpenVINO", without_zero_points=False)
+    return found if found[0] else why_grid(facts.weights(node), "OpenVINO", without_zero_points=True)
 
 
 _READERS = (

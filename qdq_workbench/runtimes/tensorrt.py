@@ -13,6 +13,7 @@ from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import activation_name, ends_in_convolution, is_activation, is_convolution
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.facts import PlanFacts
+from qdq_workbench.runtimes.grids import why_grid
 from qdq_workbench.runtimes.inner_layers import computes_several, inner_products, is_recurrent, is_transparent
 from qdq_workbench.runtimes.judge_layers import Verdict, judge_layers
 from qdq_workbench.runtimes.verdict import LayerExplanation, Rule
@@ -23,6 +24,7 @@ _OPERATORS = "https://github.com/onnx/onnx-tensorrt/blob/main/docs/operators.md"
 _FUSED = frozenset({"relu", "relu6", "clipped_relu", "leaky_relu", "sigmoid", "silu", "tanh"})
 _BOTH_SIDES = {"quantize_weight": False, "quantize_output": True}
 _COMMUTING = (*MAXIMA, *RESHAPINGS)
+_TWO_OPERANDS = ("Add", "Subtract", "Multiply", "Maximum", "Minimum")
 
 RULES = {
     rule.id: rule
@@ -31,12 +33,19 @@ RULES = {
             "TRT-GEMM", "A convolution or matrix product whose inputs are all quantized runs in INT8.", _DOC, _VERSION
         ),
         Rule("TRT-INPUT", "Every input of a convolution or matrix product must be quantized.", _DOC, _VERSION),
+        Rule(
+            "TRT-GRID",
+            "Its parser refuses zero points other than 0 and has no 16-bit type; it reads uint8 as int8.",
+            _OPERATORS,
+            _VERSION,
+        ),
         Rule("TRT-FUSED", "The layer is fused into the INT8 kernel before it.", _DOC, _VERSION),
         Rule("TRT-SKIP", "An Add is fused into a convolution when its other operand is quantized.", _DOC, _VERSION),
         Rule("TRT-COMMUTES", "Q/DQ pairs move through the layer: it runs in the precision around it.", _DOC, _VERSION),
         Rule(
             "TRT-BOTH-SIDES", "Other layers run in INT8 with quantized inputs and a quantized output.", _DOC, _VERSION
         ),
+        Rule("TRT-OPERANDS", "It has two operands, both quantized; a constant in float is not.", _DOC, _VERSION),
         Rule(
             "TRT-INSIDE",
             "Inside a layer that holds several no Q/DQ pair can stand, so not all of them have quantized inputs.",
@@ -82,6 +91,10 @@ def explain_layers(facts: PlanFacts) -> Iterator[LayerExplanation]:
 
 
 def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
+    # First, because such a tensor keeps the parser from reading the file, or gets other values.
+    grid, remedy = why_grid((*facts.activations(node), *facts.weights(node)), "TensorRT", without_zero_points=True)
+    if grid:
+        return "TRT-GRID", grid, remedy
     absorber = _absorber(facts, node, integer)
     if absorber:
         return "TRT-FUSED", f"fused into the kernel of {absorber!r}", []
@@ -137,6 +150,9 @@ def _moves(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
 
 
 def _other(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:  # noqa: ARG001 - as the others
+    operands = facts.why_not_two_operands(node) if node.is_a(*_TWO_OPERANDS) else None
+    if operands is not None:
+        return "TRT-OPERANDS", operands, []
     quantized = not facts.float_inputs(node) and bool(node.inputs)
     if quantized and node.outputs[0] in facts.paired:
         return "TRT-BOTH-SIDES", "inputs and output are quantized", []
@@ -175,6 +191,10 @@ def _product(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:  # noq
 
 
 def _add(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:  # noqa: ARG001 - as the others
+    # A constant that the file folds into a bias needs no pair, but its kernel is one of floats here.
+    operands = facts.why_not_two_operands(node) if node.name not in facts.added else None
+    if operands is not None:
+        return "TRT-OPERANDS", operands, []
     missing = facts.float_inputs(node)
     # A pair on the convolution's result would separate its kernel from the Add, so that operand must have none.
     if len(missing) == 1 and len(node.inputs) > 1 and ends_in_convolution(facts.graph, node.inputs[missing[0]]):

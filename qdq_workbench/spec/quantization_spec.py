@@ -351,11 +351,11 @@ def config_from_dict(data: Any, label: str) -> Any:
     # Not at the top: specifications work without loading Keras.
     from keras.saving import deserialize_keras_object
 
-    if str(data.get("module", "")).startswith(f"{__package__.partition('.')[0]}."):
-        importlib.import_module(data["module"])  # one of the library's own modules, not loaded yet
     try:
+        if str(data.get("module", "")).startswith(f"{__package__.partition('.')[0]}."):
+            importlib.import_module(data["module"])  # one of the library's own modules, not loaded yet
         return deserialize_keras_object(data)
-    except (TypeError, ValueError) as error:
+    except (ImportError, TypeError, ValueError) as error:
         raise SpecError(
             f"The quantize_config of {label} is of a class that is not known here. Import the module that defines it, "
             "and register it with @keras.saving.register_keras_serializable() or load the spec inside "

@@ -161,7 +161,8 @@ class LayerQuantizeConfig:
                 object.__setattr__(self, site, _checked(site, value, of_weight=site == "weight"))
 
     def __hash__(self) -> int:
-        return hash(repr(self.get_config()))
+        # Equal mappings may list their keys in any order, and an equal number may be an int or a float.
+        return hash(_frozen(self.get_config()))
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments that were given, as a JSON-compatible dictionary."""
@@ -186,6 +187,13 @@ class LayerQuantizeConfig:
                     f"Received: {key!r}"
                 )
         return cls(**config)
+
+
+def _frozen(value: Any) -> Any:
+    """Return nested mappings and lists as something that can be hashed, equal for equal ones."""
+    if isinstance(value, Mapping):
+        return frozenset((key, _frozen(one)) for key, one in value.items())
+    return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value
 
 
 def is_per_weight(settings: Any) -> bool:

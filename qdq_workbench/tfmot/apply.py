@@ -21,7 +21,7 @@ _PREFIX = "quant_"
 
 
 def quantize_scope(*args: Mapping[str, Any]) -> Any:
-    """Return a scope in which Keras can deserialize the given classes and the library's own.
+    """Return a scope in which Keras can deserialize the given classes, the library's own and those of an outer scope.
 
     Inside it Keras also loads the `.h5` files written by a quantized model's `save`: they hold unregistered class
     names, which Keras resolves only in scopes.
@@ -34,7 +34,10 @@ def quantize_scope(*args: Mapping[str, Any]) -> Any:
         ...     keras.saving.get_registered_object("MyLayer").__name__
         'Dense'
     """
-    known: dict[str, Any] = {"QuantizedModel": QuantizedModel}
+    # Keras's scopes replace each other; those of Keras 2 add to each other.
+    outer = keras.saving.custom_object_scope({})
+    with outer:
+        known: dict[str, Any] = {**(outer.backup or {}), "QuantizedModel": QuantizedModel}
     for names in args:
         known.update(names)
     return keras.saving.custom_object_scope(known)

@@ -10,6 +10,7 @@ import keras
 from qdq_workbench import QuantizeConfig
 from qdq_workbench.errors import SpecError
 from qdq_workbench.tfmot.quantizers import LastValueQuantizer, MovingAverageQuantizer
+from qdq_workbench.tfmot.trained_config import attribute_of
 
 _QUANTIZED_BEHIND = ("relu", "swish", "silu", "gelu", "relu6")
 _NOT_QUANTIZED_BEHIND = ("linear", "softmax", "sigmoid", "tanh")
@@ -40,7 +41,7 @@ class Default8BitQuantizeConfig(QuantizeConfig):
 
     def get_weights_and_quantizers(self, layer: Any) -> list[tuple[Any, Any]]:
         """Return the named weights, each with its quantizer."""
-        return [(getattr(layer, name), self.weight_quantizer) for name in self.weight_attrs]
+        return [(getattr(layer, attribute_of(layer, name)), self.weight_quantizer) for name in self.weight_attrs]
 
     def get_activations_and_quantizers(self, layer: Any) -> list[tuple[Any, Any]]:
         """Return the named activations, each with its quantizer."""
@@ -57,13 +58,14 @@ class Default8BitQuantizeConfig(QuantizeConfig):
             SpecError: If their number or a shape differs; the layer does not change.
         """
         _check_count(layer, "weight", self.weight_attrs, quantize_weights)
-        for name, weight in zip(self.weight_attrs, quantize_weights, strict=True):
+        names = [attribute_of(layer, name) for name in self.weight_attrs]
+        for name, weight in zip(names, quantize_weights, strict=True):
             if tuple(getattr(layer, name).shape) != tuple(weight.shape):
                 raise SpecError(
                     f"set_quantize_weights takes a value of shape {tuple(getattr(layer, name).shape)} for {name!r} of "
                     f"layer {layer.name!r}. Received: shape {tuple(weight.shape)}"
                 )
-        for name, weight in zip(self.weight_attrs, quantize_weights, strict=True):
+        for name, weight in zip(names, quantize_weights, strict=True):
             setattr(layer, name, weight)
 
     def set_quantize_activations(self, layer: Any, quantize_activations: list[Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -16,7 +15,7 @@ from qdq_workbench.errors import DataError, SpecError
 from qdq_workbench.graph_builder import bind_graph
 from qdq_workbench.tfmot import quantizers
 from qdq_workbench.tfmot.annotate import annotated_with, inner_of
-from qdq_workbench.tfmot.apply import apply_marks
+from qdq_workbench.tfmot.apply import apply_marks, quantize_scope
 from qdq_workbench.tfmot.trained_config import TrainedQuantizeConfig, config_of, unwrapped_config, weight_of
 
 _PREFIX = "quant_"
@@ -66,8 +65,7 @@ def import_trained(
     """
     file = read_keras2(os.fspath(path))
     objects = dict(custom_objects or {})
-    # Keras's scopes replace each other, so an empty one would hide the objects of an outer `quantize_scope`.
-    with keras.saving.custom_object_scope(objects) if objects else contextlib.nullcontext():
+    with quantize_scope(objects):
         if file.config is not None:
             apart = unwrapped_config(file.config)
             source = _Source(file, build_keras2(apart.config, file.path), apart.layers)

@@ -59,7 +59,7 @@ class TrainedQuantizeConfig(QuantizeConfig):
     def set_quantize_weights(self, layer: Any, quantize_weights: list[Any]) -> None:
         """Set the layer's weights to the quantized ones."""
         for name, weight in zip(self.weights, quantize_weights, strict=True):
-            setattr(layer, name, weight)
+            setattr(layer, attribute_of(layer, name), weight)
 
     def set_quantize_activations(self, layer: Any, quantize_activations: list[Any]) -> None:
         """Set the layer's activation to the quantized one.
@@ -251,6 +251,11 @@ def weight_of(layer: Any, name: str) -> Any:
     """Return a weight of a layer by its Keras 2 name; Keras 2's `depthwise_kernel` may be `kernel` in Keras 3."""
     known = {variable.name: variable for variable in layer.weights}
     return known.get(name, known.get("kernel") if name == "depthwise_kernel" else None)
+
+
+def attribute_of(layer: Any, name: str) -> str:
+    """Return the attribute of a layer for a weight's Keras 2 name: `DepthwiseConv2D` has a `kernel` in Keras 3."""
+    return "kernel" if name == "depthwise_kernel" and not hasattr(layer, name) else name
 
 
 def _made(quantizer: Any) -> Any:

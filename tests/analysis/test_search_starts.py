@@ -70,6 +70,19 @@ def test_a_plan_with_a_case_is_compared_with_defaults_and_what_a_spec_says_stays
     assert replace_cases(partial, residual.model, []) is partial
 
 
+def test_in_partial_mode_the_decisions_of_a_case_go_with_it(residual):
+    spec = qdq.QuantizationSpec()
+    spec.add("stem")
+    wishes = {"quantization_mode": "partial", "target": "tensorrt"}
+    plan = qdq.plan_placement(residual.model, quantization_spec=spec, custom_qdq_cases=[qdq.AutoQDQCase()], **wishes)
+    alone = qdq.plan_placement(residual.model, quantization_spec=spec, **wishes)
+    assert read(plan, "a_add") == [0]
+    assert replace_cases(plan, residual.model, []) == alone
+    assert replace_cases(plan, residual.model, [FloatHead()], spec).tensors == alone.tensors
+    only = qdq.plan_placement(residual.model, custom_qdq_cases=[qdq.AutoQDQCase()], **wishes)
+    assert replace_cases(only, residual.model, []) is only, "nothing would be left to quantize"
+
+
 def test_the_best_of_all_starts_is_found(residual):
     def score(plan):  # only what the case gives, with the first layer in float, is accurate enough
         return 1.0 if not plan.for_layer("head").quantize_weight and not plan.for_layer("stem").quantize_weight else 0.5

@@ -94,6 +94,18 @@ def test_without_a_target_it_follows_the_plan():
         cases.AutoQDQCase("tensorrtt")
 
 
+def test_a_subclass_stays_itself_for_the_plans_target():
+    class OnlyConvolutions(cases.AutoQDQCase):
+        def case_for_graph(self, graph, qspec):
+            found = QuantizationSpec()
+            found.add("conv2d", quantize_output=self.target.name == "onnxruntime")
+            return found
+
+    plan = qdq.plan_placement(residual("Conv2D"), custom_qdq_cases=[OnlyConvolutions()], target="onnxruntime")
+    assert {name for name, each in plan.decisions.items() if each.author == "OnlyConvolutions"} == {"conv2d"}
+    assert plan.for_layer("conv2d").quantize_output
+
+
 @pytest.mark.parametrize("target", target_names())
 def test_it_says_what_it_does(target):
     assert get_target(target).title in cases.AutoQDQCase(target).info()

@@ -2,7 +2,7 @@ import pytest
 from mock_graphs import GraphMaker, chain, residual
 
 from qdq_workbench import cases
-from qdq_workbench.errors import SpecError
+from qdq_workbench.errors import PlacementConflictError, SpecError
 from qdq_workbench.planning import plan_placement
 from qdq_workbench.spec import QuantizationSpec
 
@@ -35,6 +35,11 @@ class TestResidual:
         maker = GraphMaker()
         maker.add("Conv2D", "conv", "image")
         maker.add("Add", "plus", "conv", is_operation=True)
+        assert found(cases.ResidualConnectionQDQCase(), maker.graph("plus")) == {}
+
+    def test_a_sum_with_a_constant_is_no_residual_connection(self):
+        maker = GraphMaker()
+        maker.add("Add", "plus", "image", is_operation=True)
         assert found(cases.ResidualConnectionQDQCase(), maker.graph("plus")) == {}
 
     @pytest.mark.parametrize(
@@ -127,3 +132,17 @@ def test_a_case_cannot_change_the_users_spec():
     spec = QuantizationSpec()
     plan_placement(chain(("Conv2D", "conv")), quantization_spec=spec, custom_qdq_cases=[Greedy()])
     assert spec.layers == []
+
+
+def test_a_case_of_the_graph_cannot_change_what_the_next_one_reads():
+    class Adding(cases.GraphCase):
+        def case_for_graph(self, graph, qspec):
+            qspec.add("add")
+            return qspec
+
+    alone = plan_placement(residual("Conv2D"), custom_qdq_cases=[cases.ResidualConnectionQDQCase()])
+    both = [cases.ResidualConnectionQDQCase(), Adding()]
+    for order in (both, both[::-1]):
+        with pytest.raises(PlacementConflictError, match="ResidualConnectionQDQCase"):
+            plan_placement(residual("Conv2D"), custom_qdq_cases=order)
+    assert alone.for_layer("add").author == "ResidualConnectionQDQCase"

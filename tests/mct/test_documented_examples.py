@@ -248,7 +248,7 @@ def test_names_of_mct_1_0():
         ((), {"weights_n_bits": "8"}, "integer from 2 to 16"),
         ((), {"weights_n_bits": 1}, "weights_n_bits must be an integer from 2 to 16"),
         ((), {"activation_n_bits": 1}, "activation_n_bits must be an integer from 2 to 16"),
-        ((), {"weights_quantization_method": qdq.QuantizationMethod.KMEANS, "weights_n_bits": 0}, "from 1 to 16"),
+        ((), {"weights_quantization_method": qdq.QuantizationMethod.KMEANS, "weights_n_bits": 0}, "from 1 to 8"),
         ((), {"shift_negative_ratio": True}, "must be a number"),
     ],
 )

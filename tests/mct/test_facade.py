@@ -274,3 +274,74 @@ def test_thresholds_have_a_lower_bound():
     for value in (0.0, -1.0, float("inf"), True):
         with pytest.raises(SpecError, match="above 0"):
             mct.QuantizationConfig(min_threshold=value)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"weights_quantization_method": mct.QuantizationMethod.LUT_QUANTIZER, "weights_n_bits": 2},
+        {"weights_quantization_method": mct.QuantizationMethod.KMEANS, "weights_n_bits": 2},
+        {"weights_error_method": mct.QuantizationErrorMethod.MSE, "weights_n_bits": 3},
+    ],
+    ids=["lut", "kmeans", "clipped"],
+)
+def test_the_shift_of_clipped_and_clustered_weights_is_taken_back(config):
+    keras.utils.set_random_seed(0)
+    image = keras.Input((40,), name="image")
+    model = keras.Model(image, layers.Dense(6, name="head")(image))
+    x = 1 + np.random.default_rng(0).normal(size=(64, 40)).astype("float32")
+    shifts = {}
+    for corrects in (False, True):
+        config = {**config, "weights_bias_correction": corrects, "enable_activation_quantization": False}
+        found, info = mct.keras_post_training_quantization(model, lambda: [x], 1, mct.QuantizationConfig(**config))
+        shifts[corrects] = np.abs((np.asarray(found(x)) - np.asarray(model(x))).mean(axis=0)).max()
+        assert any("biases corrected for the choice and rounding" in step for step in info.steps) == corrects
+    assert shifts[True] < 0.01 * shifts[False]
+
+
+def test_steps_that_change_nothing_are_not_recorded():
+    image = keras.Input((4,), name="image")
+    head = layers.Dense(2, kernel_initializer="zeros", name="head")
+    model = keras.Model(image, head(layers.Activation("relu", name="act")(image)))
+    config = mct.QuantizationConfig(
+        weights_error_method=mct.QuantizationErrorMethod.NOCLIPPING, shift_negative_activation_correction=True
+    )
+    _, info = mct.keras_post_training_quantization(model, lambda: [np.ones((4, 4), "float32")], 1, config)
+    assert not any("biases" in step or "shifted" in step for step in info.steps)
+
+
+@pytest.mark.parametrize("shifts", [False, True])
+def test_sums_of_the_user_are_quantized_as_the_users_information_says(shifts):
+    default = mct.DEFAULT_KERAS_INFO
+    without_sums = qdq.FrameworkInfo(
+        default.kernel_ops,
+        [kind for kind in default.activation_ops if kind is not layers.Add],
+        [*default.no_quantization_ops, "Add"],
+        default.kernel_channels_mapping,
+        default.activation_min_max_mapping,
+        default.layer_min_max_mapping,
+    )
+    image = keras.Input((8, 8, 3), name="image")
+    left = layers.Conv2D(4, 3, padding="same", name="left")(layers.Activation("swish", name="act")(image))
+    moved = layers.ReLU(name="relu")(left) + 1.0
+    model = keras.Model(image, layers.Conv2D(4, 1, name="last")(moved + left))
+    config = mct.QuantizationConfig(shift_negative_activation_correction=shifts, shift_negative_ratio=1.0)
+    _, info = mct.keras_post_training_quantization(model, batches(), 2, config, without_sums)
+    outputs = {p.tensor for p in info.plan.placements if p.site == "output"}
+    assert outputs == {"image", "left", "relu", "last", "act_shift" if shifts else "act"}
+
+
+@pytest.mark.parametrize("method", [mct.QuantizationMethod.KMEANS, mct.QuantizationMethod.LUT_QUANTIZER])
+def test_codes_of_a_codebook_have_at_most_8_bits(method):
+    assert mct.QuantizationConfig(weights_quantization_method=method, weights_n_bits=8).uses_codebook
+    for bits in (0, 9):
+        with pytest.raises(SpecError, match=rf"from 1 to 8 with {method.name}. Received: weights_n_bits={bits}"):
+            mct.QuantizationConfig(weights_quantization_method=method, weights_n_bits=bits)
+    assert mct.QuantizationConfig(weights_n_bits=16).weights_n_bits == 16
+
+
+def test_a_reference_of_other_layers_is_refused():
+    image = keras.Input((8, 8, 3), name="image")
+    other = keras.Model(image, layers.Conv2D(6, 1, name="first")(image))
+    with pytest.raises(SpecError, match=r"reference must have the layers of the model.*without a layer like 'first'"):
+        qdq.correct_biases(network(), samples(network(), 4), reference=other)

@@ -144,3 +144,26 @@ def test_wrong_uses():
     plan = qdq.plan_placement(network())
     with pytest.raises(SpecError, match="already holds"):
         qdq.quantize_model(network(), plan=plan, framework_info=info())
+
+
+@keras.saving.register_keras_serializable(package="test_framework")
+class TwoMatrices(layers.Layer):
+    """A layer of the user's own with two matrices, one of them its kernel."""
+
+    def build(self, shape):
+        self.kernel = self.add_weight(name="kernel", shape=(shape[-1], shape[-1]))
+        self.mixing = self.add_weight(name="mixing", shape=(shape[-1], shape[-1]))
+
+    def call(self, x):
+        return x @ self.kernel @ self.mixing
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_pair_on_its_output_does_not_decide_which_weights_of_an_own_layer_are_quantized(fused):
+    x = keras.Input((4,), name="x")
+    y = TwoMatrices(name="own")(x)
+    model = keras.Model(x, layers.Activation("relu", name="act")(y) if fused else y)
+    known = info(kernel_ops=[TwoMatrices], kernel_channels_mapping=None)
+    plan = qdq.plan_placement(model, framework_info=known)
+    assert ("own", "output", None) in planned(plan) or fused
+    assert {p.weight for p in plan.placements if p.site == "weight"} == {"kernel"}

@@ -1,5 +1,6 @@
 """The variables of NVIDIA's tensorflow-quantization: `G_NUM_BITS` and its kin hold for whatever says nothing else."""
 
+import keras
 import pytest
 from small_models import residual_net
 
@@ -44,3 +45,16 @@ def test_other_values_are_refused(name, value, monkeypatch):
     monkeypatch.setattr(qdq, name, value)
     with pytest.raises(SpecError, match=f"qdq_workbench.{name} must be"):
         qdq.plan_placement(residual_net())
+
+
+def test_weights_that_keras_has_quantized_keep_their_integers(monkeypatch):
+    x = keras.Input((4,), name="x")
+    model = keras.Model(x, keras.layers.Dense(3, name="kept")(keras.layers.Dense(4, name="own")(x)))
+    model.quantize("int8", filters=["kept"])
+    usual = {pair.name: pair.quantizer for pair in qdq.plan_placement(model).tensors}
+    monkeypatch.setattr(qdq, "G_NUM_BITS", 6)
+    plan = qdq.plan_placement(model)
+    grids = {pair.name: pair.quantizer for pair in plan.tensors}
+    assert grids["kept/kernel"] == usual["kept/kernel"]
+    assert "model.quantize" in next(p.reason for p in plan.placements if p.tensor == "kept/kernel")
+    assert (grids["own/kernel"].num_bits, grids["x"].num_bits) == (6, 6)

@@ -223,3 +223,21 @@ def test_an_input_that_takes_a_pair_of_others_is_no_pair_more():
     assert len(after.tensors) == len(before.tensors)
     assert diff.counts == "1 input changed"
     assert dataclasses.replace(diff, plans=None).counts == "1 place more"
+
+
+@pytest.mark.parametrize("axis", [4, 9, -5])
+def test_an_axis_that_a_weight_has_not_is_refused(axis):
+    with pytest.raises(SpecError, match=rf"'kernel' of layer 'left' has 4 axes.*Received: axis={axis}"):
+        plan_placement(branches(), quantization_spec=spec_of(left={"weight": {"axis": axis}}))
+    plan = plan_placement(branches(), quantization_spec=spec_of(left={"weight": {"axis": -1}}))
+    assert grid(plan, "left/kernel").quantizer.axis == 3
+
+
+def test_a_class_of_the_users_own_is_no_alias_of_keras():
+    maker = GraphMaker("x")
+    graph = maker.graph(maker.add("GraphConvolution", "own", "x"), maker.add("SeparableConv2D", "known", "x"))
+    spec = QuantizationSpec()
+    spec.add("GraphConvolution", is_keras_class=True, quantize_output=True)
+    spec.add("SeparableConvolution2D", is_keras_class=True, quantize_output=True)
+    plan = plan_placement(graph, quantization_spec=spec)
+    assert {name for name, each in plan.decisions.items() if each.quantize_output} == {"own", "known"}

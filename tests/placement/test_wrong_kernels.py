@@ -24,15 +24,21 @@ MODELS = {
     "layer": lambda: chain(layers.Softmax(name="soft")),
     "activation": lambda: chain(layers.Activation("softmax", name="soft")),
     "operation": lambda: chain(ops.softmax),
+    "behind a linear": lambda: chain(layers.Softmax(name="soft"), layers.Activation("linear", name="linear")),
     "moved": lambda: chain(layers.Reshape((1, 1)), layers.Softmax(axis=(1, 2), name="soft"), layers.Flatten()),
 }
-SPEC = [{"name": "first", "quantize_output": True}, {"name": "last"}]
+SPEC = [
+    {"name": "first", "quantize_output": True},
+    {"name": "soft", "quantize_input": False, "quantize_output": True},
+    {"name": "last"},
+]
 
 
 def quantized(model, target):
     spec = qdq.QuantizationSpec()
     for entry in SPEC:
-        spec.add(**entry)
+        if entry["name"] in {layer.name for layer in model.layers}:
+            spec.add(**entry)
     q_model = qdq.quantize_model(model, quantization_spec=spec, target=target)
     data = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
     qdq.calibrate(q_model, data, verbose=False)

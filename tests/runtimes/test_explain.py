@@ -98,6 +98,36 @@ class TestTensorRT:
         assert found.rule == "TRT-BOTH-SIDES"
         assert "kernel of its own" in found.reason
 
+    @pytest.mark.parametrize(
+        ("config", "expected"),
+        [
+            ({"activation": {"symmetric": False}}, '"symmetric": True'),
+            ({"activation": {"signed": False}}, '"signed": True'),
+            ({"activation": {"num_bits": 16}}, '"num_bits": 8'),
+            ({"weight": {"symmetric": False}}, '"symmetric": True'),
+            ({"weight": {"num_bits": 12}}, '"num_bits": 8'),
+        ],
+    )
+    def test_a_grid_that_its_parser_refuses_is_named_with_the_setting_to_change(self, config, expected):
+        graph = chain(("Conv2D", "conv"), ("ReLU", "relu"))
+        found = explained(graph, "tensorrt", name="conv", quantize_config=qdq.LayerQuantizeConfig(**config))
+        conv = found.for_layer("conv")
+        assert (conv.rule, conv.status) == ("TRT-GRID", "float")
+        assert expected in conv.advice
+        fine = qdq.LayerQuantizeConfig(weight={"num_bits": 4}, activation={"narrow_range": True})
+        fine = explained(graph, "tensorrt", name="conv", quantize_config=fine)
+        assert [fine.for_layer(name).rule for name in ("conv", "relu")] == ["TRT-GEMM", "TRT-FUSED"]
+
+    @pytest.mark.parametrize("class_name", ["Add", "Multiply", "Subtract"])
+    def test_a_constant_has_no_pair_so_what_computes_with_it_is_float(self, class_name):
+        maker = GraphMaker()
+        maker.add("ReLU", "relu", "image")
+        maker.add(class_name, "scaled", "relu", is_operation=True)
+        maker.add("Conv2D", "conv", "scaled")
+        found = explained(maker.graph("conv"), "tensorrt", name="scaled", quantize_output=True).for_layer("scaled")
+        assert (found.rule, found.status) == ("TRT-OPERANDS", "float")
+        assert "constant" in found.reason
+
 
 def sequences() -> keras.Model:
     steps = keras.Input((4, 6, 6, 3), name="steps")

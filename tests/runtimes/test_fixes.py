@@ -87,7 +87,7 @@ class Halves(qdq.QuantizeConfig):
         return [(layer.depthwise_kernel, narrow), (layer.pointwise_kernel, wide)]
 
     def get_activations_and_quantizers(self, layer):
-        return [(layer.activation, MovingAverageQuantizer(num_bits=8, symmetric=False, narrow_range=True))]
+        return [(layer.activation, MovingAverageQuantizer(num_bits=8, symmetric=True, narrow_range=True))]
 
     def set_quantize_weights(self, layer, quantize_weights):
         layer.depthwise_kernel, layer.pointwise_kernel = quantize_weights

@@ -8,6 +8,7 @@ from target_models import inception_net, zoo_net
 import qdq_workbench as qdq
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export.litert.tflite_run import integer_operators
+from qdq_workbench.graph.model_graph import Weight
 from qdq_workbench.placement.decide import decide
 from qdq_workbench.placement.planner import make_plan
 from qdq_workbench.runtimes import explain_plan
@@ -43,6 +44,14 @@ def test_rows(layers, entry, layer, rule):
     found = explained(chain(*layers), **entry).for_layer(layer)
     assert found.rule == f"LITERT-{rule}"
     assert found.documentation == RULES[found.rule].documentation
+
+
+def test_an_embedding_reads_indices_not_floats():
+    maker = GraphMaker("ids", shape=(None, 6), dtype="int32")
+    graph = maker.graph(maker.add("Embedding", "words", "ids", weights=(Weight("embeddings", (20, 4)),)))
+    found = explained(graph).for_layer("words")
+    assert (found.rule, found.status) == ("LITERT-WEIGHTS", "float")
+    assert found.reason == "its weights are integers in the file, its input holds indices of rows"
 
 
 def test_a_sum_of_three_has_no_kernel():

@@ -54,6 +54,38 @@ def test_a_range_that_is_shared_with_negative_values_does_not_start_at_0():
     assert explained(graph, name="join").for_layer("c").rule == "OV-ZERO-POINT"
 
 
+def grid_net():
+    keras.utils.set_random_seed(0)
+    image = keras.Input((8, 8, 4), name="image")
+    x = layers.ReLU(name="relu")(layers.Conv2D(8, 3, name="first")(image))
+    return keras.Model(image, layers.Conv2D(4, 3, name="last")(x))
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"activation": {"num_bits": 16}}, '"num_bits": 8'),
+        ({"weight": {"signed": False}}, '"signed": True'),
+        ({"weight": {"symmetric": False}}, '"symmetric": True'),
+        ({"weight": {"num_bits": 12}}, '"num_bits": 8'),
+        ({"weight": {"num_bits": 4}}, ""),
+        ({"activation": {"signed": True, "symmetric": True}}, ""),
+        ({"output": {"num_bits": 16}}, ""),
+    ],
+)
+def test_a_grid_without_a_kernel_is_named_with_the_setting_to_change(config, expected, tmp_path):
+    spec = qdq.QuantizationSpec()
+    spec.add("last", quantize_output="output" in config, quantize_config=qdq.LayerQuantizeConfig(**config))
+    q_model = qdq.quantize_model(grid_net(), quantization_spec=spec, target="openvino")
+    found = qdq.explain(q_model).for_layer("last")
+    assert (found.rule, found.status) == (("OV-GRID", "float") if expected else ("OV-GEMM", "int8"))
+    assert expected in found.advice
+    pytest.importorskip("openvino", reason="needs the optional extra openvino")
+    qdq.calibrate(q_model, samples(q_model), verbose=False)
+    path = qdq.export_onnx(q_model, tmp_path / "model.onnx").path
+    assert integer_layers(path, {"last"})[1] == {"last": not expected}
+
+
 def integer_layers(path, names):
     """Return the layers that OpenVINO computes on integers, among those that its execution graph names."""
     openvino = pytest.importorskip("openvino", reason="needs the optional extra openvino")

@@ -1,6 +1,7 @@
 """Float weights of matrix products, and layers that vanish between a pair and its reader: as ONNX Runtime has them."""
 
 import keras
+import numpy as np
 import onnx
 import pytest
 from keras import layers
@@ -77,3 +78,23 @@ def test_a_relu_behind_the_bias_of_a_sequence_is_computed_in_float(shape, fused,
     assert differing == []
     assert qdq.explain(q_model).for_layer("relu").rule == ("ORT-FUSED" if fused else "ORT-ACTIVATION")
     assert qdq.explain(q_model).for_layer("dense").status == "int8"
+
+
+@pytest.mark.parametrize("own_bias", [False, True])
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize(
+    "entry",
+    [{"name": "head"}, {"name": "head", "quantize_input": False}, {"name": "dense", "quantize_weight": False}],
+    ids=["pairs", "no pair behind", "float weight"],
+)
+def test_a_constant_that_becomes_the_bias_of_a_gemm_counts_as_its_own(own_bias, norm, entry, tmp_path):
+    keras.utils.set_random_seed(0)
+    x = keras.Input((6,), name="x")
+    y = layers.Dense(8, use_bias=own_bias, bias_initializer="normal", name="dense")(x)
+    y = layers.BatchNormalization(name="norm")(y) if norm else y
+    y = layers.ReLU(name="relu")(y + np.linspace(-1, 1, 8).astype("float32"))
+    q_model = quantized(keras.Model(x, layers.Dense(3, name="head")(y)), entry)
+    _, differing = compare(q_model, tmp_path / "model.onnx")
+    # Behind a bias of its own the file holds the addition, though the plan says that it is absorbed.
+    known = {"add", *(["dense"] if entry["name"] == "dense" else [])} if own_bias else set()
+    assert {layer.partition("_")[0] for layer, *_ in differing} <= known, differing

@@ -66,6 +66,7 @@ def test_settings_can_be_written_by_hand(tmp_path):
         ({"weight": {"num_bits": 99}}, "from 2 to 16"),
         ("4 bits", "mapping"),
         ({"class_name": "Nowhere", "config": {}, "module": None, "registered_name": "Nowhere"}, "not known here"),
+        ({"class_name": "Nowhere", "config": {}, "module": "qdq_workbench.nowhere"}, "not known here"),
     ],
 )
 def test_damaged_files_are_explained(config, message):
@@ -131,3 +132,11 @@ def test_weights_may_have_settings_each():
 def test_settings_that_are_none_are_named(settings, message):
     with pytest.raises(SpecError, match=message):
         LayerQuantizeConfig(**settings)
+
+
+def test_equal_settings_have_one_hash():
+    one = LayerQuantizeConfig(weight={"num_bits": 4, "per_axis": True}, activation={"num_bits": 8})
+    other = LayerQuantizeConfig(activation={"num_bits": 8}, weight={"per_axis": True, "num_bits": 4})
+    assert one == other
+    assert len({one, other}) == 1
+    assert hash(one) != hash(LayerQuantizeConfig(weight={"num_bits": 5, "per_axis": True}))

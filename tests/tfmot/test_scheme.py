@@ -10,6 +10,8 @@ import qdq_workbench as qdq
 from qdq_workbench import tfmot
 from qdq_workbench.errors import SpecError
 from qdq_workbench.tfmot import quantizers
+from qdq_workbench.tfmot.default_configs import Default8BitConvQuantizeConfig
+from qdq_workbench.tfmot.trained_config import TrainedQuantizeConfig
 
 
 def pairs(q_model):
@@ -173,3 +175,25 @@ def test_a_fixed_quantizer_honours_its_bits():
     values = quantizer(keras.ops.linspace(0.0, 2.0, 99), training=True, weights=variables)
     assert len(np.unique(values)) == 16
     assert type(quantizer).from_config(quantizer.get_config()) == quantizer
+
+
+def test_a_depthwise_kernel_is_found_under_its_name_in_keras_2():
+    layer = layers.DepthwiseConv2D(3, name="layer")
+    layer.build((None, 8, 8, 2))
+    kernel = layer.kernel
+    for config in (
+        Default8BitConvQuantizeConfig(["depthwise_kernel"], ["activation"], quantize_output=False),
+        TrainedQuantizeConfig({"depthwise_kernel": quantizers.LastValueQuantizer(8)}),
+    ):
+        ((found, _),) = config.get_weights_and_quantizers(layer)
+        assert found is kernel
+        config.set_quantize_weights(layer, [kernel * 0.5])
+        np.testing.assert_array_equal(layer.kernel, np.asarray(kernel) * 0.5)
+        layer.kernel = kernel
+
+
+def test_scopes_add_to_each_other():
+    with tfmot.quantize_scope({"Outer": layers.Dense}), tfmot.quantize_scope({"Inner": layers.ReLU}):
+        assert keras.saving.get_registered_object("Outer") is layers.Dense
+        assert keras.saving.get_registered_object("Inner") is layers.ReLU
+    assert keras.saving.get_registered_object("Outer") is None

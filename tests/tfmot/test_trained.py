@@ -108,7 +108,8 @@ def test_own_configs_are_needed_and_found(folder):
     with pytest.raises(SpecError, match=r"'hidden' was quantized with FourBitDenseConfig.*custom_objects"):
         tfmot.import_trained(folder / "partly.h5")
     with tfmot.quantize_scope(OWN):
-        q_model = tfmot.import_trained(folder / "partly.h5")
+        # What else is given here does not hide it.
+        q_model = tfmot.import_trained(folder / "partly.h5", custom_objects={"Other": layers.Dense})
     assert {tensor.name: tensor.quantizer.num_bits for tensor in q_model.plan.tensors} == {
         "hidden": 6, "hidden/kernel": 4, "head": 8, "head/kernel": 8,
     }  # fmt: skip
