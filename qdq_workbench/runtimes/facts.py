@@ -57,8 +57,7 @@ class PlanFacts:
         """Return the calls that are a part of a matrix product in an ONNX file, in computing order."""
         folded = [name for name, layer in self.folded.items() if layer == node.name]
         added = [name for name, layer in self.added.items() if layer == node.name]
-        # A Gemm takes one bias: a constant behind another bias stays an addition of floats.
-        return folded if self.owns_bias(node) else [*folded, *added[:1]]
+        return [*folded, *added]
 
     @functools.cached_property
     def _weights(self) -> frozenset[str]:

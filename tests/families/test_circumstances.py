@@ -244,9 +244,12 @@ def test_frozen_layers_stay_frozen():
 # Files
 
 
-def test_lora_is_trained_beside_the_quantized_kernel_and_exported(tmp_path):
+@pytest.mark.parametrize("norm", [False, True])
+def test_lora_is_trained_beside_the_quantized_kernel_and_exported(norm, tmp_path):
     x = keras.Input((4,), name="x")
-    model = keras.Model(x, layers.Dense(3, name="adapted")(x))
+    hidden = layers.Dense(3, name="adapted")(x)
+    # Nothing is folded into a kernel that is a sum.
+    model = keras.Model(x, layers.BatchNormalization(name="norm")(hidden) if norm else hidden)
     model.get_layer("adapted").enable_lora(2)
     model = shaken(model)
     q_model = qdq.quantize_model(model)

@@ -129,7 +129,7 @@ def estimated_score(
     change = _combined(rows, report) if rows else None
     if change is None or not math.isfinite(change):
         return None
-    scale, unit = (100.0, "points") if report.metric == "accuracy" else (1.0, report.unit)
+    scale, unit = (100.0, "points") if report.metric == "accuracy" and not report.own_metric else (1.0, report.unit)
     basis = f"the last sensitivity sweep ({report.metric}, {report.samples} samples), layers taken as independent"
     return Figure(scale * change, None, unit, basis=basis)
 
@@ -149,7 +149,7 @@ def _state(layer: Any, entry: Any) -> str:
 
 def _combined(rows: list[tuple[Any, bool]], report: qdq.SensitivityReport) -> float | None:
     """Return the change of the metric when some layers become quantized (True) or float (False)."""
-    if report.metric != "sqnr":
+    if report.metric != "sqnr" or report.own_metric:
         one_on = report.mode == "one_on"
         # The change when the layer becomes quantized: in the float model (one_on), or the last one of all (one_off).
         harms = ((e.value - e.float_value if one_on else e.quantized_value - e.value, on) for e, on in rows)

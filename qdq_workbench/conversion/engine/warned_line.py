@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 import warnings
 from pathlib import Path
 
 import keras
 
-_LIBRARIES = (f"{Path(__file__).parents[2]}/", f"{Path(keras.__file__).parent}/", contextlib.__file__)
+_LIBRARIES = (f"{Path(__file__).parents[2]}{os.sep}", f"{Path(keras.__file__).parent}{os.sep}", contextlib.__file__)
 
 
 def warn_caller(warning: Warning) -> None:
