@@ -5,22 +5,18 @@ Images from 0 to 255 given to a model calibrated on 0 to 1 saturate everywhere, 
 
 from __future__ import annotations
 
-import contextlib
-import inspect
-import pathlib
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
+from qdq_workbench.conversion.engine.warned_line import warn_caller
 from qdq_workbench.errors import DataScaleWarning
 
 Range = tuple[float, float]
 _FAR = 20.0  # the factor between the magnitudes of data and range from which a remark is made
 _CALIBRATED = "the model was calibrated on"
-_LIBRARY = (str(pathlib.Path(__file__).parents[1]), contextlib.__file__)  # decorators pass through the second one
 
 
 def input_ranges(model: Any) -> dict[str, Range]:
@@ -96,7 +92,7 @@ class _Seen:
 def warn_of_scale(known: Mapping[str, Range], batches: Iterable[Sequence[Any]], **how: Any) -> None:
     """Warn with each remark of `scale_remarks`, which takes the same arguments."""
     for remark in scale_remarks(known, batches, **how):
-        warnings.warn(remark[0].upper() + remark[1:], DataScaleWarning, stacklevel=_outside())
+        warn_caller(DataScaleWarning(remark[0].upper() + remark[1:]))
 
 
 def _remark(words: str, known: Range, seen: _Seen, covered: str, *, replaces: bool) -> str:
@@ -113,11 +109,3 @@ def _remark(words: str, known: Range, seen: _Seen, covered: str, *, replaces: bo
         return ""
     effect = "nearly all of them saturate" if seen.largest > seen.end else "nearly all of them fall on a few steps"
     return f"{both}, so {effect}. Scale them as the calibration data were."
-
-
-def _outside() -> int:
-    """Return the `stacklevel` of the code that called the library, for a `warnings.warn` in this function's caller."""
-    frame, level = inspect.currentframe(), 0  # this function's own frame, which stacklevel does not count
-    while frame is not None and frame.f_code.co_filename.startswith(_LIBRARY):
-        frame, level = frame.f_back, level + 1
-    return level
