@@ -93,6 +93,8 @@ def calibrate(
     if steps is not None and not is_count(steps):
         raise DataError(f"steps must be an integer from 1 on, or None for all batches. Received: steps={steps!r}")
     rounding = kind_of_rounding(power_of_two)
+    # The result is saved as JSON, which has no numbers of NumPy.
+    settings = {name: value.item() if isinstance(value, np.generic) else value for name, value in settings.items()}
     # `before` is read here because `apply_calibration` replaces the recorded ranges.
     known, before = known_ranges(q_model), input_ranges(q_model)
     # `islice` takes no batch beyond `steps` from the caller's iterator; a `break` in the loop would take one.

@@ -1,3 +1,5 @@
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -162,6 +164,11 @@ def test_results_can_be_saved_and_applied(q_model):
     assert fresh.activation_ranges() == q_model.activation_ranges()
     with pytest.raises(DataError, match="another network"):
         qdq.apply_calibration(qdq.quantize_model(two_headed_net()), again)
+
+
+def test_settings_may_be_numbers_of_numpy(q_model):
+    result = qdq.calibrate(q_model, image(), "percentile", percentile=np.float32(99.5), verbose=False)
+    assert json.dumps(result.to_dict()["settings"]) == '{"percentile": 99.5}'
 
 
 def test_only_quantized_models_can_be_calibrated():
