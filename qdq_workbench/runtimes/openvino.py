@@ -70,7 +70,8 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
         return "GRID", grid, remedy
     if is_convolution(node) or node.is_a(*MATRIX_PRODUCTS):
         return _weighted(facts, node)
-    if node.is_a("Add", "Subtract", "Multiply", "Maximum", "Minimum") or _computes(node) in _FUSED:
+    # Not Maximum and Minimum: the plugin computes them in float, with pairs on both sides too.
+    if node.is_a("Add", "Subtract", "Multiply") or _computes(node) in _FUSED:
         return _elementwise(facts, node)
     for rule, reason, kinds in _READERS:
         if node.is_a(*kinds):

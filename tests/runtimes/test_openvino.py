@@ -86,6 +86,24 @@ def test_a_grid_without_a_kernel_is_named_with_the_setting_to_change(config, exp
     assert integer_layers(path, {"last"})[1] == {"last": not expected}
 
 
+@pytest.mark.parametrize(("kind", "integer"), [("Multiply", True), ("Maximum", False), ("Minimum", False)])
+def test_a_maximum_between_pairs_is_computed_in_float(kind, integer, tmp_path):
+    keras.utils.set_random_seed(0)
+    image = keras.Input((8, 8, 4), name="image")
+    both = [layers.Conv2D(8, 3, activation="relu", name=name)(image) for name in ("left", "right")]
+    joined = getattr(layers, kind)(name="joined")(both)
+    spec = qdq.QuantizationSpec()
+    for layer in ("left", "right", "joined"):
+        spec.add(layer, quantize_output=True)
+    model = keras.Model(image, layers.Conv2D(4, 3, name="last")(joined))
+    q_model = qdq.quantize_model(model, quantization_spec=spec, target="openvino")
+    assert (qdq.explain(q_model).for_layer("joined").status == "int8") is integer
+    pytest.importorskip("openvino", reason="needs the optional extra openvino")
+    qdq.calibrate(q_model, samples(q_model), verbose=False)
+    path = qdq.export_onnx(q_model, tmp_path / "model.onnx").path
+    assert integer_layers(path, {"joined"})[1] == {"joined": integer}
+
+
 def integer_layers(path, names):
     """Return the layers that OpenVINO computes on integers, among those that its execution graph names."""
     openvino = pytest.importorskip("openvino", reason="needs the optional extra openvino")
