@@ -17,25 +17,30 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 def content(value: Any, others: Callable[[Any], Any] | None = None) -> Any:
     """Return a form of a value that equals the form of another one if both contain the same.
 
-    Containers are entered; arrays and constant tensors are compared by shape, dtype and numbers, symbolic tensors by
-    their class.
+    Containers are entered. Arrays are compared by shape, dtype and numbers; symbolic tensors by their class, and in
+    containers not at all: a layer may record there what it has computed.
 
     Args:
         value: Any value.
-        others: The form of all other objects; by default such an object equals itself alone. The forms refer to them
-            weakly.
+        others: The form of all other objects, with which constant tensors are compared by their numbers; by default
+            such an object, or constant tensor, equals itself alone. The forms refer to them weakly.
     """
     if isinstance(value, _PLAIN):
         return repr(value)
     if isinstance(value, (list, tuple)):
-        return type(value).__name__, tuple(content(item, others) for item in value)
+        return type(value).__name__, tuple(content(item, others) for item in value if not _is_symbolic(item))
     if isinstance(value, (set, frozenset)):
         return type(value).__name__, frozenset(content(item, others) for item in value)
     if isinstance(value, dict):
-        return type(value).__name__, tuple((content(key), content(item, others)) for key, item in value.items())
-    if isinstance(value, (np.ndarray, np.generic)) or _is_constant(value):
+        items = ((key, item) for key, item in value.items() if not _is_symbolic(item))
+        return type(value).__name__, tuple((content(key), content(item, others)) for key, item in items)
+    if isinstance(value, (np.ndarray, np.generic)):
         return _numbers(np.asarray(value), others)
-    if isinstance(value, (keras.KerasTensor, tf.Tensor)):
+    if _is_constant(value):
+        # It cannot change, so by default its numbers need not be read; those of some types cannot be.
+        has_numbers = others is not None and value.dtype not in (tf.variant, tf.resource)
+        return _numbers(np.asarray(value), others) if has_numbers else _Same(value)
+    if _is_symbolic(value):
         return type(value)
     return _Same(value) if others is None else others(value)
 
@@ -45,10 +50,14 @@ def _is_constant(value: Any) -> bool:
     return isinstance(value, tf.Tensor) and not isinstance(value, keras.Variable) and hasattr(value, "numpy")
 
 
+def _is_symbolic(value: Any) -> bool:
+    return isinstance(value, keras.KerasTensor) or (isinstance(value, tf.Tensor) and not _is_constant(value))
+
+
 def _numbers(array: np.ndarray, others: Callable[[Any], Any] | None) -> Any:
     if array.dtype.hasobject:  # its bytes are addresses
         return array.shape, content(array.tolist(), others)
-    return array.shape, str(array.dtype), hashlib.sha256(array.tobytes()).digest()
+    return array.shape, str(array.dtype), hashlib.sha256(np.ascontiguousarray(array)).digest()
 
 
 class _Same:

@@ -196,9 +196,11 @@ class _Run:
         config = self._config
         if config.weights_quantization_method is QuantizationMethod.KMEANS:
             # Its levels stay in float: a grid of 16 bits rounds them by next to nothing.
-            config = dataclasses.replace(
-                config, weights_quantization_method=QuantizationMethod.SYMMETRIC, weights_n_bits=_WIDEST
-            )
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # the user's configuration has warned already
+                config = dataclasses.replace(
+                    config, weights_quantization_method=QuantizationMethod.SYMMETRIC, weights_n_bits=_WIDEST
+                )
         plan = self._plan(model, quiet=True, config=config)
         corrected = correct_biases(model, self._data, plan=plan, reference=original)
         before, after = _biases(model), _biases(corrected)

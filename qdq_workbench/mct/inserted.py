@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from qdq_workbench import FrameworkInfo, ModelGraph
 
 _SHIFT, _PAD = "_shift", "_pad"  # the ends of their names
+_END = re.compile(rf"({_SHIFT}|{_PAD})(_\d+)?$")  # a name that is taken gets a number
 
 
 def inserted_operations(before: ModelGraph, after: ModelGraph) -> dict[str, str]:
@@ -20,7 +22,8 @@ def inserted_operations(before: ModelGraph, after: ModelGraph) -> dict[str, str]
     """
     old = {node.name for node in before.nodes}
     new = [node for node in after.nodes if node.is_operation and len(node.inputs) == 1 and node.name not in old]
-    return {node.name: end for node in new for end in (_SHIFT, _PAD) if node.name.endswith(end)}
+    ends = {node.name: _END.search(node.name) for node in new}
+    return {name: end[1] for name, end in ends.items() if end}
 
 
 class _KnowingInserted(FrameworkInfo):

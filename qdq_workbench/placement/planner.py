@@ -240,11 +240,14 @@ def _weight_placements(node: Node, decision: Decision, target: Target) -> Iterat
 
 def _check_axis(node: Node, weight: str, site: Settings | None, rank: int, author: str) -> None:
     """Raise an error if the settings of a weight choose an axis that it does not have."""
-    axis = (site or {}).get("axis", 0)
-    if not -rank <= axis < max(rank, 1):
+    site, axes = site or {}, max(rank, 1)
+    # With one scale for the whole weight an axis has no effect.
+    if "axis" not in site or (site.get("per_axis") is False and site.get("block_size") is None):
+        return
+    if not -axes <= site["axis"] < axes:
         raise SpecError(
             f"{author}: the weight {weight!r} of layer {node.layer!r} has {rank} axes, counted from 0, or from the end "
-            f"from -1. Received: axis={axis}"
+            f"from -1. Received: axis={site['axis']}"
         )
 
 

@@ -65,9 +65,13 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
         return "FUSED", f"computed inside the integer kernel of {absorber!r}", []
     if facts.blocks(node) is not None:
         return "BLOCKS", "its weights alone are integers", []
-    grid, remedy = _why_grid(facts, node)
-    if grid:
-        return "GRID", grid, remedy
+    rule, reason, fix = _judged(facts, node)
+    grid, remedy = ("", ()) if rule == "NO-KERNEL" else _why_grid(facts, node)
+    return ("GRID", grid, remedy) if grid else (rule, reason, fix)
+
+
+def _judged(facts: PlanFacts, node: Node) -> Verdict:
+    """Return the verdict on a node by itself, whatever its grids."""
     if is_convolution(node) or node.is_a(*MATRIX_PRODUCTS):
         return _weighted(facts, node)
     # Not Maximum and Minimum: the plugin computes them in float, with pairs on both sides too.

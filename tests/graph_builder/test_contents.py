@@ -78,6 +78,26 @@ def test_a_changed_attribute_is_read_again(change):
     assert_traced(model)
 
 
+def keeps_results(layer):
+    layer.scores = []
+    layer.function = lambda x: layer.scores.append(ops.relu(x)) or layer.scores[-1]
+
+
+def keeps_a_tensor_without_numbers(layer):
+    layer.listed.append(tf.data.Dataset.range(3)._variant_tensor)
+
+
+@pytest.mark.parametrize("change", [keeps_results, keeps_a_tensor_without_numbers])
+def test_a_layer_that_changes_nothing_that_it_reads_is_traced_once(change):
+    x, layer = keras.Input((1500,), name="x"), Settled(name="settled")
+    change(layer)
+    model = keras.Model(x, layer(x))
+    qdq.build_graph(model)
+    before = len(getattr(layer, "scores", ()))
+    qdq.build_graph(model)
+    assert len(getattr(layer, "scores", ())) == before
+
+
 @pytest.mark.parametrize("kind", [np.asarray, tf.constant])
 def test_two_calls_with_large_constants_are_told_apart(kind):
     x, layer = keras.Input((1500,), name="x"), Settled(name="settled")

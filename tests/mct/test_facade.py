@@ -331,6 +331,17 @@ def test_sums_of_the_user_are_quantized_as_the_users_information_says(shifts):
     assert outputs == {"image", "left", "relu", "last", "act_shift" if shifts else "act"}
 
 
+def test_an_inserted_addition_is_known_where_its_name_is_taken():
+    image = keras.Input((8, 8, 3), name="image")
+    x = layers.Conv2D(4, 3, name="first")(layers.Activation("swish", name="act")(image))
+    model = keras.Model(image, layers.Conv2D(4, 1, name="last")(layers.ReLU(name="act_shift")(x)))
+    config = mct.QuantizationConfig(shift_negative_activation_correction=True, shift_negative_ratio=1.0)
+    _, info = mct.keras_post_training_quantization(model, batches(), 2, config)
+    outputs = {p.tensor for p in info.plan.placements if p.site == "output"}
+    assert "act_shift_2" in outputs
+    assert "act" not in outputs
+
+
 @pytest.mark.parametrize("method", [mct.QuantizationMethod.KMEANS, mct.QuantizationMethod.LUT_QUANTIZER])
 def test_codes_of_a_codebook_have_at_most_8_bits(method):
     assert mct.QuantizationConfig(weights_quantization_method=method, weights_n_bits=8).uses_codebook

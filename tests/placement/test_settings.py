@@ -231,6 +231,8 @@ def test_an_axis_that_a_weight_has_not_is_refused(axis):
         plan_placement(branches(), quantization_spec=spec_of(left={"weight": {"axis": axis}}))
     plan = plan_placement(branches(), quantization_spec=spec_of(left={"weight": {"axis": -1}}))
     assert grid(plan, "left/kernel").quantizer.axis == 3
+    plan = plan_placement(branches(), quantization_spec=spec_of(left={"weight": {"axis": axis, "per_axis": False}}))
+    assert grid(plan, "left/kernel").quantizer.axis is None
 
 
 def test_a_class_of_the_users_own_is_no_alias_of_keras():

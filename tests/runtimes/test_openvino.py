@@ -86,6 +86,15 @@ def test_a_grid_without_a_kernel_is_named_with_the_setting_to_change(config, exp
     assert integer_layers(path, {"last"})[1] == {"last": not expected}
 
 
+def test_a_grid_is_no_reason_where_there_is_no_kernel_for_any():
+    found = explained(
+        chain(("LayerNormalization", "norm")),
+        name="norm",
+        quantize_config=qdq.LayerQuantizeConfig(activation={"num_bits": 16}),
+    )
+    assert found.for_layer("norm").rule == "OV-NO-KERNEL"
+
+
 @pytest.mark.parametrize(("kind", "integer"), [("Multiply", True), ("Maximum", False), ("Minimum", False)])
 def test_a_maximum_between_pairs_is_computed_in_float(kind, integer, tmp_path):
     keras.utils.set_random_seed(0)
