@@ -23,6 +23,7 @@ from qdq_workbench.analysis.search_strategies import (
 from qdq_workbench.analysis.search_trials import Measured, Trials
 from qdq_workbench.analysis.sensitivity import sensitivity
 from qdq_workbench.analysis.sensitivity_report import SensitivityReport
+from qdq_workbench.analysis.switches import SITES
 from qdq_workbench.conversion.engine.retarget import replan
 
 _REFINED = 3  # the given plan, and the two most promising cases
@@ -152,20 +153,33 @@ class Ranker:
         return self._of_start[start.key]
 
     def _with(self, start: Start, layers: list[str]) -> SensitivityReport:
+        """Return the ranking with the entries of further layers."""
         ranking, how = self._ranking, self._how
-        beside = None
-        if self._checkpoint is not None:
-            # The digest alone: the name of a case may contain characters that no file name can have.
-            name = start.key.split()[-1] if start.key else "missing"
-            beside = pathlib.Path(self._checkpoint).with_suffix(f".sensitivity.{name}.json")
         # A metric of the caller's own is known by name alone.
         metric = None if ranking.own_metric else METRICS.get(ranking.metric)
         if metric is not None and not (metric.needs_labels and self._samples.labels is None):
             how = {**how, "metric": metric, "mode": ranking.mode}
-        report = sensitivity(replan(self._q_model, start.plan), self._samples, layers=layers, checkpoint=beside, **how)
-        entries = report.entries
-        if "metric" not in how:
-            # Values of two metrics cannot be compared, so the new layers count as the least sensitive ones.
-            least = ranking.ranked()[-1].value
-            entries = tuple(dataclasses.replace(entry, value=least) for entry in entries)
-        return dataclasses.replace(ranking, entries=(*ranking.entries, *entries))
+        swept = {p.layer for p in start.plan.placements if p.site in ranking.sites and p.author != "target"}
+        q_model = replan(self._q_model, start.plan)
+        entries = list(ranking.entries)
+        for has_sites, sites in ((True, ranking.sites), (False, SITES)):
+            part = [layer for layer in layers if (layer in swept) is has_sites]
+            if not part:
+                continue
+            beside = self._beside(start, "" if has_sites else ".other")
+            found = sensitivity(q_model, self._samples, layers=part, sites=sites, checkpoint=beside, **how).entries
+            if not has_sites or "metric" not in how:
+                # Values of two metrics, or of other sites, cannot be compared: these layers count as the least
+                # sensitive ones.
+                least = ranking.ranked()[-1].value
+                found = tuple(dataclasses.replace(entry, value=least) for entry in found)
+            entries += found
+        return dataclasses.replace(ranking, entries=tuple(entries))
+
+    def _beside(self, start: Start, ending: str) -> pathlib.Path | None:
+        """Return the checkpoint of a sweep for a start, beside the search's; None without one."""
+        if self._checkpoint is None:
+            return None
+        # The digest alone: the name of a case may contain characters that no file name can have.
+        name = start.key.split()[-1] if start.key else "missing"
+        return pathlib.Path(self._checkpoint).with_suffix(f".sensitivity.{name}{ending}.json")

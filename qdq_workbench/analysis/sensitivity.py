@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -252,10 +253,16 @@ def _filled(
                     input_indices=planned.input_indices,
                     quantize_weight=planned.quantize_weight,
                     quantize_output=planned.quantize_output,
-                    classes=plan.graph.calls(name)[0].classes,
+                    classes=_classes_around(plan, name),
                 )
             )
     return dataclasses.replace(report, entries=tuple(entries), complete=len(entries) == len(names))
+
+
+def _classes_around(plan: PlacementPlan, layer: str) -> tuple[str, ...]:
+    """Return the classes by which a specification selects a layer: its own, and those of composite layers around it."""
+    around = (classes for path, classes in plan.graph.blocks.items() if layer.startswith(f"{path}/"))
+    return (*plan.graph.calls(layer)[0].classes, *itertools.chain.from_iterable(around))
 
 
 def _resumed(checkpoint: str | pathlib.Path | None, mark: str) -> dict[str, float]:

@@ -26,7 +26,8 @@ def input_batches(model: keras.Model, data: Any, batch_size: int = 32) -> Iterat
     Args:
         model: The model whose inputs the batches must fit.
         data: Samples as one array (or one per input, also in a tuple with labels behind them), a `tf.data.Dataset`, a
-            Keras `PyDataset`, a function that returns an iterable, or an iterable of batches. Labels are ignored.
+            Keras `PyDataset`, a function that returns an iterable, or an iterable of batches. Labels are ignored;
+            as many labels as inputs, of their shapes, are taken for a second batch: give a dataset then.
         batch_size: The batch size for data given as arrays.
 
     Raises:
@@ -115,7 +116,15 @@ def _could_be_inputs(model: keras.Model, value: Any) -> bool:
     """Return whether what follows a dict or a list of inputs could be a second batch of them, rather than labels."""
     if isinstance(value, Mapping):
         return not {*_names(model), *(_keys(model) or ())}.isdisjoint(value)
-    return isinstance(value, (list, tuple)) and len(value) == len(model.inputs)
+    return _are_arrays(model, value) and all(
+        _has_shape(array, tensor.shape) for array, tensor in zip(value, model.inputs, strict=True)
+    )
+
+
+def _has_shape(array: Any, shape: tuple[int | None, ...]) -> bool:
+    """Return whether an array has the shape of an input, whatever the number of samples."""
+    own = np.shape(array)
+    return len(own) == len(shape) and all(size in (None, real) for real, size in zip(own[1:], shape[1:], strict=True))
 
 
 def _inputs_of(model: keras.Model, batch: Any) -> list[Any]:

@@ -110,7 +110,7 @@ def diagnose(
     samples = read_samples(model, data, batch_size, steps)
     measure = get_metric(metric if metric is not None else "sqnr" if samples.labels is None else "accuracy")
     if isinstance(calibration_data, Iterator):  # fixes read it again
-        calibration_data = read_samples(model, calibration_data, batch_size).batches
+        calibration_data = read_samples(model, calibration_data, batch_size, steps).batches
     q_model, _ = calibrated(model, plan, samples, calibration_data, batch_size)
     noise = Noise(q_model, samples)
     if not all(np.isfinite(array).all() for array in noise.reference):

@@ -125,17 +125,22 @@ def _moments(model: keras.Model, bound: BoundGraph, layer: str, data: Any, batch
             deviations = deviations + np.square(shift) * count * share
             mean = mean + shift * share
             count = total
-    if not np.all(count):
+    if not np.any(count):
         raise DataError(
             "A normalization has no statistics where its mask leaves out all values; give samples that are not padding "
-            f"alone. Received: {int((count == 0).sum())} channels without a value in front of {layer!r}"
+            f"alone. Received: no value in front of {layer!r}"
         )
-    return mean, deviations / count
+    # A channel without a value keeps its statistics: along the axis of time, one may be padding in every sample.
+    kept = (np.asarray(variable, np.float64) for variable in (norm.moving_mean, norm.moving_variance))
+    new = (mean, deviations / np.maximum(count, 1))
+    mean, variance = (np.where(count, ours, theirs) for ours, theirs in zip(new, kept, strict=True))
+    return mean, variance
 
 
 def _rows(values: npt.NDArray[Any], mask: npt.NDArray[Any] | None = None, *, axis: int) -> tuple[Floats, Any]:
     """Return values as (N, channels), and whether each of them counts: a masked one is 0 and does not."""
-    # The mask lacks the last axis, as in the layer's own training.
-    valid = np.ones(values.shape, bool) if mask is None else np.broadcast_to(mask[..., None], values.shape)
+    # The axes of the mask are the first ones of the values.
+    given = np.ones(values.shape, bool) if mask is None else mask.reshape(*mask.shape, *[1] * (values.ndim - mask.ndim))
+    valid = np.broadcast_to(given, values.shape)
     rows, counts = (np.moveaxis(each, axis, -1).reshape(-1, values.shape[axis]) for each in (values, valid))
     return np.where(counts, rows, 0.0).astype(np.float64), counts

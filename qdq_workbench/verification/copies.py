@@ -25,8 +25,8 @@ def run_copies(
 ) -> Sequence[Arrays]:
     """Return the outputs for every copy, from one call if that is faster and the copies do not affect each other.
 
-    A call of a small model takes as long for all copies as for one. The samples themselves run along: if their outputs
-    change, the model mixes the samples of a batch, and every copy runs by itself.
+    A call of a small model takes as long for all copies as for one. The samples themselves run along, between two
+    copies: if their outputs change, the model mixes the samples of a batch, and every copy runs by itself.
 
     Args:
         q_model: The model.
@@ -37,10 +37,13 @@ def run_copies(
     """
     count = 1 + len(copies)
     if _may_run_together(q_model, given, count):
-        together = predict([np.concatenate(columns) for columns in zip(given, *copies, strict=True)])
-        if all(_holds(*both, count) for both in zip(together, wanted, strict=True)):
-            split = [values.reshape(count, *own.shape) for values, own in zip(together, wanted, strict=True)]
-            return [list(outputs) for outputs in zip(*split, strict=True)][1:]
+        # Not first: a model that reads the first sample, or sums up along the batch, would leave them as they are.
+        mixed = [copies[0], given, *copies[1:]]
+        together = predict([np.concatenate(columns) for columns in zip(*mixed, strict=True)])
+        if all(len(values) == count * len(own) for values, own in zip(together, wanted, strict=True)):
+            split = [values.reshape(count, -1, *values.shape[1:]) for values in together]
+            if all(_holds(values[1], own) for values, own in zip(split, wanted, strict=True)):
+                return [[values[place] for values in split] for place in (0, *range(2, count))]
     return [predict(copy) for copy in copies]
 
 
@@ -54,9 +57,6 @@ def _may_run_together(q_model: QuantizedModel, given: Arrays, count: int) -> boo
     return all(shape[:1] == (None,) for shape in shapes) and values <= _MOST_VALUES and runs_untraced(q_model, longer)
 
 
-def _holds(together: np.ndarray, own: np.ndarray, count: int) -> bool:
-    """Return whether the first of the outputs of several copies are those of the first copy alone."""
-    if together.shape != (count * len(own), *own.shape[1:]):
-        return False
-    apart = np.abs(together[: len(own)] - own).mean()
-    return bool(apart <= _SAME * np.abs(own).mean())
+def _holds(found: np.ndarray, own: np.ndarray) -> bool:
+    """Return whether outputs beside others are those of the samples alone."""
+    return found.shape == own.shape and bool(np.abs(found - own).mean() <= _SAME * np.abs(own).mean())

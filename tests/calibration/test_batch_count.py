@@ -36,6 +36,7 @@ def model_of(count):
         (1, ({"in_0": X}, Y), 4),
         (2, ([X, X], Y), 4),
         (2, ({"in_0": X, "in_1": X}, {"head": Y}, Y), 4),
+        (2, ([X, X], [Y, Y]), 4),
         (1, [X[:25], X[25:]], 2),
         (1, ((X, Y), (X, Y)), 2),
         (2, ([X, X], [X, X]), 2),
@@ -46,8 +47,8 @@ def model_of(count):
         (1, lambda: iter([X]), None),
     ],
     ids=["array", "labels", "dict", "arrays", "dict of two", "dict, labels", "arrays, labels",
-         "dict of two, labels, weights", "batches", "labelled batches", "batches of two", "batches of dicts",
-         "dataset", "generator dataset", "PyDataset",
+         "dict of two, labels, weights", "as many labels", "batches", "labelled batches", "batches of two",
+         "batches of dicts", "dataset", "generator dataset", "PyDataset",
          "function"],
 )  # fmt: skip
 def test_the_count_is_that_of_the_batches(inputs, data, expected):

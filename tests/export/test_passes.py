@@ -264,11 +264,14 @@ def test_a_pass_joins_only_what_the_plan_joins(make, graph_pass):
     assert [node.op for node in graph.nodes] == ["Conv"]
 
 
-@pytest.mark.parametrize(("shape", "joins"), [((4,), True), ((1, 4), True), ((4, 1), False), ((1, 1, 4), False)])
-def test_a_gemm_takes_one_value_per_column(shape, joins):
+@pytest.mark.parametrize(
+    ("shape", "columns", "joins"),
+    [((4,), 4, True), ((1, 4), 4, True), ((4, 1), 4, False), ((1, 1, 4), 4, False), ((), 4, False), ((), 1, True)],
+)
+def test_a_gemm_takes_one_value_per_column(shape, columns, joins):
     """A square result has as many rows as columns."""
     make = onnx.helper.make_node
-    constants = {"w": np.eye(4, dtype=np.float32), "c": np.zeros(shape, np.float32)}
+    constants = {"w": np.eye(4, columns, dtype=np.float32), "c": np.zeros(shape, np.float32)}
     graph = onnx.helper.make_graph(
         [make("MatMul", ["x", "w"], ["p"], "product"), make("Add", ["p", "c"], ["y"], "add")],
         "square",

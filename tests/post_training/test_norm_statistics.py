@@ -98,6 +98,29 @@ def test_padding_does_not_count(given, quantized):
         estimate_statistics(model, np.zeros_like(x), **QUIET)
 
 
+def test_a_channel_of_padding_alone_keeps_its_statistics():
+    keras.utils.set_random_seed(0)
+    tokens = keras.Input((5,), dtype="int32", name="tokens")
+    norm = layers.BatchNormalization(axis=1, name="norm")
+    model = keras.Model(tokens, norm(layers.Embedding(10, 4, mask_zero=True, name="table")(tokens)))
+    norm.moving_mean.assign([7.0] * 5)
+    estimate_statistics(model, np.array([[1, 2, 3, 0, 0], [4, 5, 6, 0, 0]]), **QUIET)
+    assert np.abs(norm.moving_mean.numpy()[:3]).max() < 1
+    np.testing.assert_array_equal(norm.moving_mean[3:], 7.0)
+
+
+def test_a_mask_belongs_to_the_first_axes():
+    keras.utils.set_random_seed(0)
+    steps = keras.Input((3, 4), name="steps")
+    hidden = layers.TimeDistributed(layers.Reshape((2, 2, 1)), name="images")(layers.Masking(name="mask")(steps))
+    norm = layers.BatchNormalization(name="norm")
+    model = keras.Model(steps, norm(hidden))
+    x = np.random.default_rng(0).normal(size=(8, 3, 4)).astype("float32")
+    x[:, 2] = 0.0
+    estimate_statistics(model, x, **QUIET)
+    np.testing.assert_allclose(norm.moving_variance, [x[:, :2].var()], rtol=1e-4)
+
+
 def test_normalizations_inside_a_nested_model():
     inside = keras.Input((4,))
     norm = layers.BatchNormalization(name="norm")

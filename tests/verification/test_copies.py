@@ -17,6 +17,13 @@ class Centered(layers.Layer):
         return inputs - keras.ops.mean(inputs, axis=0)
 
 
+class BesideTheFirst(layers.Layer):
+    """Leaves the first sample as it is, whatever the others are."""
+
+    def call(self, inputs):
+        return inputs + inputs[:1]
+
+
 def dense(*own, **batch):
     image = x = keras.Input(name="image", **batch)
     for layer in own:
@@ -29,9 +36,10 @@ def dense(*own, **batch):
     [
         (residual_net, [16]),
         (lambda: dense(Centered(name="centered"), shape=(3,)), [16, 4, 4, 4]),
+        (lambda: dense(BesideTheFirst(name="beside"), shape=(3,)), [16, 4, 4, 4]),
         (lambda: dense(batch_shape=(4, 3)), [4, 4, 4]),
     ],
-    ids=["together", "mixing", "fixed"],
+    ids=["together", "mixing", "mixing behind", "fixed"],
 )
 def test_every_copy_has_the_outputs_that_it_has_alone(make, calls):
     model = make()

@@ -68,8 +68,12 @@ class TrainingSetup:
         else:
             # A new one: an optimizer has variables for the weights of the one model that it trains. An optimizer with a
             # schedule takes no other rate once it is made.
-            rate = {} if learning_rate is None else {"learning_rate": float(learning_rate)}
-            optimizer = type(optimizer).from_config({**optimizer.get_config(), **rate})
+            config = optimizer.get_config()
+            in_config = learning_rate is not None and "learning_rate" in config
+            rate = {"learning_rate": learning_rate} if in_config else {}
+            optimizer = type(optimizer).from_config({**config, **rate})
+            if learning_rate is not None and not in_config:  # such as one that scales the loss of another one
+                optimizer.learning_rate = learning_rate
         q_model.compile(optimizer=optimizer, loss=loss, metrics=_copies(metrics))
 
     def to_dict(self) -> tuple[dict[str, Any], list[str]]:
@@ -120,6 +124,10 @@ class TrainingSetup:
         elif isinstance(self.optimizer, str):
             identifier = {"class_name": self.optimizer, "config": {"learning_rate": rate}}
             made = f"keras.optimizers.get({identifier!r})"
+        elif "learning_rate" not in self.optimizer.get_config():
+            notes += ["optimizer = type(optimizer).from_config(optimizer.get_config())"]
+            notes += [f"optimizer.learning_rate = {rate!r}"]
+            made = "optimizer"
         else:  # with the optimizer's other settings, in an object of its own as in the bench
             made = f'type(optimizer).from_config({{**optimizer.get_config(), "learning_rate": {rate!r}}})'
         imports = ["import keras"] if made.startswith("keras.") else []

@@ -18,7 +18,8 @@ def literal(value: Any) -> str:
     """
     # NumPy's numbers and infinity have a `repr` of names that generated code does not know.
     if isinstance(value, np.generic):
-        return literal(value.item())
+        # `item` of a `longdouble` is a `longdouble`.
+        return literal(float(value) if isinstance(value, np.floating) else value.item())
     if isinstance(value, float) and not math.isfinite(value):
         return f"float({str(value)!r})"
     if isinstance(value, Mapping):

@@ -84,7 +84,7 @@ def save_bench(bench: Any, folder: pathlib.Path, known: Workshop) -> pathlib.Pat
         "training": training,
         "panes": bench.pane_states.to_dict(),
         "colors": {"rules": bench.rules, "by": bench.coloring},
-        "metrics": [_metric_to_dict(metric, steps) for metric in bench.own_metrics],
+        "metrics": _metrics_to_dicts(bench.own_metrics, steps),
         "sensitivity": bench.sensitivity_report and bench.sensitivity_report.to_dict(),
     }
     try:
@@ -243,12 +243,14 @@ def _step_to_dict(step: Step, models: ModelStore, writer: WorkWriter) -> dict[st
     return {"label": step.label, "state": _state_to_dict(step.state), "aside": aside, "ptq": ptq}
 
 
-def _metric_to_dict(metric: Metric, steps: Sequence[Step]) -> dict[str, Any]:
-    """Return a metric with the place of the first step that has its plan, -1 if there is none; None without a plan."""
-    if metric.about is None:
-        return {**metric.to_dict(), "step": None}
-    places = (place for place, step in enumerate(steps) if plan_key(step.plan) == metric.about)
-    return {**metric.to_dict(), "step": next(places, -1)}
+def _metrics_to_dicts(metrics: Sequence[Metric], steps: Sequence[Step]) -> list[dict[str, Any]]:
+    """Return metrics with the place of the first step that has their plan, -1 if there is none; None without a plan."""
+    # Once for all metrics: most plans of a long history are made anew to be looked at.
+    keys = [plan_key(step.plan) for step in steps] if any(metric.about is not None for metric in metrics) else []
+    places = [
+        None if metric.about is None else keys.index(metric.about) if metric.about in keys else -1 for metric in metrics
+    ]
+    return [{**metric.to_dict(), "step": place} for metric, place in zip(metrics, places, strict=True)]
 
 
 def _metric_from_dict(data: Mapping[str, Any], steps: Sequence[Step]) -> Metric:

@@ -6,6 +6,8 @@ import contextlib
 import itertools
 from typing import Any
 
+import numpy as np
+
 import qdq_workbench as qdq
 from qdq_widgets.background import Job
 from qdq_widgets.curves import Curves, Scores, TrainingRun
@@ -133,7 +135,9 @@ class Training:
         if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
             raise BenchError(f"epochs must be a whole number from 1 on. Received: epochs={epochs!r}")
         if learning_rate is not None:
-            learning_rate = float(learning_rate)  # neither Keras nor JSON takes the numbers of NumPy
+            learning_rate = _rate(learning_rate)
+        if isinstance(batch_size, np.integer):
+            batch_size = int(batch_size)  # JSON has no numbers of NumPy
         plan = self._plans.plan
         with self._work.jobs.run("fine-tuning") as job:
             job.report(None, "preparing")
@@ -280,3 +284,14 @@ class Training:
         for run in self.curves.runs:
             if run.name == name:
                 self._on_run(run.replace(state="failed"))
+
+
+def _rate(given: Any) -> float:
+    """Return a learning rate as a number of Python: neither Keras nor JSON takes those of NumPy."""
+    try:
+        return float(given)
+    except (TypeError, ValueError):
+        raise BenchError(
+            "learning_rate must be a number; give a schedule with the optimizer: Workbench(model, optimizer=...). "
+            f"Received: learning_rate={given!r}"
+        ) from None

@@ -42,7 +42,8 @@ def _is_gemm(graph: Graph, add: Node, operand: int, product: Node) -> bool:
 def _is_per_column(constant: np.ndarray, columns: int | None) -> bool:
     """Return whether a constant is one value per column of a product of float32."""
     # A constant of one value per row has as many values where the matrix is square.
-    return constant.ndim <= 2 and constant.shape[-1:] == (constant.size,) == (columns,) and constant.dtype == np.float32
+    shape = constant.shape or (1,)
+    return len(shape) <= 2 and shape[-1:] == (constant.size,) == (columns,) and constant.dtype == np.float32
 
 
 def _biased(graph: Graph, add: Node) -> tuple[Node, np.ndarray] | None:
