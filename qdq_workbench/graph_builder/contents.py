@@ -57,7 +57,8 @@ def _is_symbolic(value: Any) -> bool:
 def _numbers(array: np.ndarray, others: Callable[[Any], Any] | None) -> Any:
     if array.dtype.hasobject:  # its bytes are addresses
         return array.shape, content(array.tolist(), others)
-    return array.shape, str(array.dtype), hashlib.sha256(np.ascontiguousarray(array)).digest()
+    contiguous: Any = np.ascontiguousarray(array)  # hashed without a copy
+    return array.shape, str(array.dtype), hashlib.sha256(contiguous).digest()
 
 
 class _Same:

@@ -19,6 +19,7 @@ from qdq_workbench.analysis.search_known import Known
 from qdq_workbench.analysis.search_moves import Decisions, Moves
 from qdq_workbench.analysis.search_outcome import reason_of
 from qdq_workbench.analysis.search_result import SearchStep, with_front
+from qdq_workbench.analysis.search_starts import Start
 from qdq_workbench.analysis.search_stopwatch import Stopwatch
 from qdq_workbench.errors import DataError
 
@@ -324,6 +325,24 @@ def test_layers_that_the_ranking_lacks_are_searched_too(problem):
 
     assert {layer for step in found.history for layer in step.levels} == set(NAMES)
     assert (found.best.cost, found.exact) == (whole.best.cost, whole.exact) == (whole.best.cost, True)
+
+
+def test_layers_without_the_sites_of_the_ranking_count_as_the_least_sensitive_ones():
+    keras.utils.set_random_seed(0)
+    image = keras.Input((4,), name="image")
+    left = keras.layers.Dense(4, name="left")(image)
+    model = keras.Model(image, keras.layers.Dense(2, name="head")(keras.layers.Add(name="add")([left, image])))
+    spec = qdq.QuantizationSpec()
+    spec.add("add", quantize_weight=False, quantize_output=True)
+    x = np.random.default_rng(0).normal(size=(64, 4)).astype("float32")
+    q_model = qdq.quantize_model(model, quantization_spec=spec, target="onnxruntime")
+    qdq.calibrate(q_model, x, verbose=False)
+    ranking = qdq.sensitivity(q_model, x, sites="weight", verbose=False)
+    assert {entry.layer for entry in ranking.entries} == {"left", "head"}
+    samples = read_samples(q_model, x, 32, None)
+    whole = search_run.Ranker(q_model, samples, ranking, None, **QUIET)(Start("", q_model.plan))
+    values = {entry.layer: entry.value for entry in whole.entries}
+    assert values["add"] == ranking.ranked()[-1].value
 
 
 def test_a_ranking_without_layers_is_refused(problem):

@@ -162,6 +162,33 @@ def test_apply_keeps_the_settings_of_sites_that_were_not_swept(wish):
     assert not [each for each in chosen.placements if each.layer == "head" and each.site == "input"]
 
 
+@keras.saving.register_keras_serializable("test_sensitivity_report")
+class Block(keras.layers.Layer):
+    """A composite layer."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.inner = keras.layers.Dense(2, name="inner")
+
+    def build(self, shape):
+        self.inner.build(shape)
+
+    def call(self, inputs):
+        return self.inner(inputs)
+
+
+def test_apply_keeps_the_settings_of_a_class_of_composite_layers():
+    image = keras.Input((4,), name="image")
+    model = keras.Model(image, Block(name="block")(image))
+    spec = qdq.QuantizationSpec()
+    spec.add("Block", is_keras_class=True, quantize_config=qdq.LayerQuantizeConfig(weight={"num_bits": 4}))
+    plan = qdq.plan_placement(model, quantization_spec=spec, target="onnxruntime")
+    x = np.random.default_rng(0).normal(size=(8, 4)).astype("float32")
+    report = qdq.sensitivity(model, x, plan=plan, sites="input", verbose=False)
+    chosen = qdq.plan_placement(model, quantization_spec=report.apply(top_k=1, spec=spec), target="onnxruntime")
+    assert [each.quantizer.num_bits for each in chosen.placements if each.site == "weight"] == [4]
+
+
 def test_a_report_of_an_earlier_version_is_read():
     data = make().to_dict()
     for entry in data["entries"]:

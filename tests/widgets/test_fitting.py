@@ -20,8 +20,11 @@ def compiled(optimizer, rate):
 
 @pytest.mark.parametrize(
     "optimizer",
-    [None, "sgd", keras.optimizers.SGD(0.25), keras.optimizers.SGD(SCHEDULE)],
-    ids=["none", "name", "object", "schedule"],
+    [
+        *(None, "sgd", keras.optimizers.SGD(0.25), keras.optimizers.SGD(SCHEDULE)),
+        keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.25)),
+    ],
+    ids=["none", "name", "object", "schedule", "of another"],
 )
 @pytest.mark.parametrize("rate", [0.03, 1e-7, 0.0])
 def test_the_rate_that_was_asked_for_is_the_optimizers(optimizer, rate):
@@ -30,7 +33,12 @@ def test_the_rate_that_was_asked_for_is_the_optimizers(optimizer, rate):
 
 @pytest.mark.parametrize("rate", [None, 0.03])
 @pytest.mark.parametrize(
-    "optimizer", [None, "sgd", "adam", keras.optimizers.SGD(0.25, momentum=0.9)], ids=["none", "sgd", "adam", "object"]
+    "optimizer",
+    [
+        *(None, "sgd", "adam", keras.optimizers.SGD(0.25, momentum=0.9)),
+        keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.25, name="inner")),
+    ],
+    ids=["none", "sgd", "adam", "object", "of another"],
 )
 def test_the_code_compiles_as_the_bench_does(optimizer, rate):
     model = keras.Sequential([keras.Input((2,)), layers.Dense(1)])

@@ -1,10 +1,13 @@
 """Runs and scores of a bench: every run keeps its name and its curve, and scores of another plan are named so."""
 
+import keras
 import numpy as np
+import pytest
 from small_benches import tiny_data, tiny_model
 
 from qdq_widgets import Workbench
 from qdq_widgets.curves import Curves, Scores, TrainingRun
+from qdq_widgets.errors import BenchError
 from qdq_widgets.panes.training import TrainingPane
 from qdq_widgets.report import report_html
 
@@ -18,7 +21,9 @@ def run(name):
 def test_a_numbered_name_replaces_no_run_and_a_rate_of_numpy_is_saved(tmp_path):
     bench = Workbench(tiny_model(), train_data=tiny_data())
     bench.fine_tune(1, name="QAT 2")
-    bench.fine_tune(1, learning_rate=np.float32(0.25))
+    bench.fine_tune(1, learning_rate=np.float32(0.25), batch_size=np.int64(16))
+    with pytest.raises(BenchError, match="give a schedule with the optimizer"):
+        bench.fine_tune(1, learning_rate=keras.optimizers.schedules.CosineDecay(0.1, 10))
     assert [run.name for run in bench.curves.runs] == ["QAT 2", "QAT 3"]
     assert Workbench.load(bench.save(tmp_path / "bench"), train_data=tiny_data()).snapshot.fits[0].learning_rate == 0.25
 

@@ -136,8 +136,7 @@ class Training:
             raise BenchError(f"epochs must be a whole number from 1 on. Received: epochs={epochs!r}")
         if learning_rate is not None:
             learning_rate = _rate(learning_rate)
-        if isinstance(batch_size, np.integer):
-            batch_size = int(batch_size)  # JSON has no numbers of NumPy
+        batch_size = _without_numpy(batch_size)
         plan = self._plans.plan
         with self._work.jobs.run("fine-tuning") as job:
             job.report(None, "preparing")
@@ -284,6 +283,11 @@ class Training:
         for run in self.curves.runs:
             if run.name == name:
                 self._on_run(run.replace(state="failed"))
+
+
+def _without_numpy(given: Any) -> Any:
+    """Return a whole number of NumPy as one of Python, which JSON takes."""
+    return int(given) if isinstance(given, np.integer) else given
 
 
 def _rate(given: Any) -> float:
