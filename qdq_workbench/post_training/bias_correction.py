@@ -15,7 +15,7 @@ Sources: Nagel et al. 2019, arXiv:1906.04721, section 4.2; Finkelstein et al. 20
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import keras
@@ -124,13 +124,17 @@ def _is_correctable(graph: ModelGraph, placement: Placement) -> bool:
 
 
 def _kernels_of(
-    reference: keras.Model, clones: Mapping[str, Any], layers: Iterable[str]
+    reference: keras.Model, clones: Mapping[str, Any], layers: Collection[str]
 ) -> dict[str, npt.NDArray[np.float32]]:
     """Return the kernels of the same layers in another model, which may still be nested where this one is flat."""
-    others = {keras_name(call.node.layer): call.operation for call in bind_float(reference).calls}
+    bound = bind_float(reference)
+    # A flat copy of a nested model has the names that a `Rebuilder` gives its layers.
+    names = Rebuilder(bound).names
+    flat = {names[call.node.layer]: call.operation for call in bound.calls}
+    others = flat if flat.keys() >= set(layers) else {call.node.layer: call.operation for call in bound.calls}
     found = {}
     for layer in layers:
-        other = others.get(keras_name(layer))
+        other = others.get(layer, others.get(keras_name(layer)))
         kernel = None if other is None else dict(layer_weights(other)).get("kernel")
         if kernel is None or kernel.shape != variable_of(clones[layer], "kernel").shape:
             raise SpecError(

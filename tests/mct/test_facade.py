@@ -351,6 +351,16 @@ def test_codes_of_a_codebook_have_at_most_8_bits(method):
     assert mct.QuantizationConfig(weights_n_bits=16).weights_n_bits == 16
 
 
+def test_a_reference_may_have_a_layer_named_as_a_nested_one_is_in_a_flat_copy():
+    inside = keras.Input((8, 8, 3))
+    nested = keras.Model(inside, layers.Conv2D(3, 1, name="b")(inside), name="a")
+    image = keras.Input((8, 8, 3), name="image")
+    model = keras.Model(image, layers.Conv2D(5, 1, name="a.b")(nested(image)))
+    clipped = qdq.correction.clip_weights(model, "mse")
+    corrected = qdq.correction.correct_biases(clipped, batches(), reference=model)
+    assert [layer.name for layer in corrected.layers if layer.weights] == ["a.b", "a.b_2"]
+
+
 def test_a_reference_of_other_layers_is_refused():
     image = keras.Input((8, 8, 3), name="image")
     other = keras.Model(image, layers.Conv2D(6, 1, name="first")(image))
