@@ -173,8 +173,7 @@ def _fingerprint(
     placements = [placement.to_dict() for placement in plan.placements]
     # The model's name says nothing about what it computes, and Keras counts it up with every model made.
     graph = {**plan.graph.to_dict(), "name": ""}
-    altered = None if plan.altered_target is None else plan.altered_target.to_dict()
-    told = [placements, graph, plan.target, altered, granularity, settings.to_dict()]
+    told = [placements, graph, plan.target_object.to_dict(), granularity, settings.to_dict()]
     digest = hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode())
     for variable in (*q_model.variables, *(() if reference is None else reference.variables)):
         # The state of a random generator changes with every call of its layer.

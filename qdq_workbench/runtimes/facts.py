@@ -55,9 +55,7 @@ class PlanFacts:
 
     def merged_into(self, node: Node) -> list[str]:
         """Return the calls that are a part of a matrix product in an ONNX file, in computing order."""
-        folded = [name for name, layer in self.folded.items() if layer == node.name]
-        added = [name for name, layer in self.added.items() if layer == node.name]
-        return [*folded, *added]
+        return [name for name, layer in {**self.folded, **self.added}.items() if layer == node.name]
 
     @functools.cached_property
     def _weights(self) -> frozenset[str]:

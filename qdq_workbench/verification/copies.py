@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from qdq_workbench.conversion.engine.few_calls import runs_untraced
+from qdq_workbench.conversion.engine.few_calls import computed_values, runs_untraced
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 
 Arrays = Sequence[np.ndarray]
@@ -49,12 +48,11 @@ def run_copies(
 
 def _may_run_together(q_model: QuantizedModel, given: Arrays, count: int) -> bool:
     """Return whether all tensors of a model have an open batch, and few values for that many copies."""
-    shapes = [tuple(tensor.shape) for tensor in q_model.plan.graph.tensors.values()]
     samples = count * max(len(array) for array in given)
-    values = samples * sum(math.prod(size or 1 for size in shape[1:]) for shape in shapes)
     # Only the shapes of the arrays are read, not the arrays.
     longer = [np.broadcast_to(array[:1], (samples, *array.shape[1:])) for array in given]
-    return all(shape[:1] == (None,) for shape in shapes) and values <= _MOST_VALUES and runs_untraced(q_model, longer)
+    is_open = all(tuple(tensor.shape[:1]) == (None,) for tensor in q_model.plan.graph.tensors.values())
+    return is_open and computed_values(q_model, longer) <= _MOST_VALUES and runs_untraced(q_model, longer)
 
 
 def _holds(found: np.ndarray, own: np.ndarray) -> bool:

@@ -37,6 +37,12 @@ def runs_untraced(q_model: QuantizedModel, inputs: Any) -> bool:
     Tracing takes three to ten times as long as computing a few samples eagerly, with equal results; not if the model
     has loops, or if all its tensors at once would take too much memory.
     """
+    few = computed_values(q_model, inputs) <= _MOST_VALUES
+    return few and not any(node.is_a(*_LOOPS) for node in q_model.plan.graph.nodes)
+
+
+def computed_values(q_model: QuantizedModel, inputs: Any) -> int:
+    """Return about how many values all tensors of a model have for some inputs, of which only the shapes are read."""
     graph = q_model.plan.graph
     shapes = [tuple(array.shape) for array in keras.tree.flatten(inputs) if len(array.shape)]
     samples = max((shape[0] for shape in shapes), default=1)
@@ -47,7 +53,7 @@ def runs_untraced(q_model: QuantizedModel, inputs: Any) -> bool:
         math.prod(given.get(axis, most) if size is None else size for axis, size in enumerate(tensor.shape) if axis)
         for tensor in graph.tensors.values()
     )
-    return samples * values <= _MOST_VALUES and not any(node.is_a(*_LOOPS) for node in graph.nodes)
+    return int(samples * values)
 
 
 def _open_sizes(graph: ModelGraph, shapes: list[tuple[int, ...]]) -> dict[int, int]:

@@ -23,13 +23,13 @@ def constant_operand(graph: Graph, node: Node) -> int | None:
     return constant[0] if len(constant) == 1 and len(node.inputs) == 2 else None
 
 
-def biased_products(graph: Graph) -> Iterator[tuple[Node, int, Node]]:
-    """Yield every addition of a constant to a MatMul that nothing else reads: Add, its constant's index, MatMul."""
+def biased_products(graph: Graph, op: str = "MatMul") -> Iterator[tuple[Node, int, Node]]:
+    """Yield every addition of a constant to a product that nothing else reads: Add, its constant's index, product."""
     for add in graph.sorted_nodes():
         # Callers change the graph between two of them, so a node may be gone.
         operand = constant_operand(graph, add) if add.op == "Add" and add in graph else None
         product = None if operand is None else graph.producer(add.inputs[1 - operand])
-        if operand is None or product is None or product.op != "MatMul" or not graph.has_one_reader(product.output):
+        if operand is None or product is None or product.op != op or not graph.has_one_reader(product.output):
             continue
         yield add, operand, product
 
@@ -43,10 +43,12 @@ def write_instead(graph: Graph, node: Node, absorbed: Node) -> None:
 
 def additions_where(
     wanted: Callable[[Graph, Node, int, Node], bool],
+    op: str = "MatMul",
 ) -> Callable[[Graph], Iterator[Node]]:
-    """Return a function that yields the additions of a constant to a MatMul that satisfy a condition.
+    """Return a function that yields the additions of a constant to a product that satisfy a condition.
 
     Args:
-        wanted: The condition on the graph, the addition, its constant's index, and the MatMul.
+        wanted: The condition on the graph, the addition, its constant's index, and the product.
+        op: The operator of the product.
     """
-    return lambda graph: (found[0] for found in biased_products(graph) if wanted(graph, *found))
+    return lambda graph: (found[0] for found in biased_products(graph, op) if wanted(graph, *found))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
 
 import numpy as np
 
 from qdq_workbench.export.passes.contract import GraphPass
-from qdq_workbench.export.passes.patterns import additions_where, biased_products, constant_operand, write_instead
+from qdq_workbench.export.passes.patterns import additions_where, biased_products, write_instead
 from qdq_workbench.onnx_graph.graph import Graph, Node
 
 
@@ -23,10 +23,9 @@ def restore_gemm(graph: Graph) -> None:
         graph.remove(product)
         graph.add("Gemm", inputs, name, output=written)
     # In computing order: a constant may follow another one that is absorbed already.
-    for add in graph.sorted_nodes():
-        found = _biased(graph, add)
-        if found is not None:
-            gemm, bias = found
+    for add, operand, gemm in biased_products(graph, "Gemm"):
+        if _is_bias(graph, add, operand, gemm):
+            bias = graph.constants[gemm.inputs[2]] + graph.constants[add.inputs[operand]].reshape(-1)
             graph.set_inputs(gemm, [*gemm.inputs[:2], graph.add_constant(f"{gemm.name}/bias", bias)])
             write_instead(graph, gemm, add)
     graph.prune()
@@ -46,26 +45,15 @@ def _is_per_column(constant: np.ndarray, columns: int | None) -> bool:
     return len(shape) <= 2 and shape[-1:] == (constant.size,) == (columns,) and constant.dtype == np.float32
 
 
-def _biased(graph: Graph, add: Node) -> tuple[Node, np.ndarray] | None:
-    """Return the Gemm to which a node adds one constant per column, and its bias with that constant in it."""
-    operand = constant_operand(graph, add) if add.op == "Add" else None
-    gemm = None if operand is None else graph.producer(add.inputs[1 - operand])
-    if operand is None or gemm is None or gemm.op != "Gemm" or len(gemm.inputs) < 3:
-        return None
-    own, constant = graph.constant(gemm.inputs[2]), graph.constants[add.inputs[operand]]
-    if own is None or own.ndim != 1 or not _is_per_column(constant, own.size):
-        return None
-    if not graph.has_one_reader(gemm.output) or not graph.may_join(add, gemm):
-        return None
-    return gemm, own + constant.reshape(-1)
+def _is_bias(graph: Graph, add: Node, operand: int, gemm: Node) -> bool:
+    """Return whether a constant is one value per column of a Gemm whose own bias is a constant."""
+    own = graph.constant(gemm.inputs[2]) if len(gemm.inputs) > 2 else None
+    if own is None or own.ndim != 1 or not _is_per_column(graph.constants[add.inputs[operand]], own.size):
+        return False
+    return graph.may_join(add, gemm)
 
 
-_products_that_are_gemms = additions_where(_is_gemm)
-
-
-def _denied(graph: Graph) -> Iterator[Node]:
-    yield from _products_that_are_gemms(graph)
-    yield from (node for node in graph.nodes if _biased(graph, node) is not None)
+_DENIED = (additions_where(_is_gemm), additions_where(_is_bias, "Gemm"))
 
 
 PASS = GraphPass(
@@ -73,5 +61,5 @@ PASS = GraphPass(
     needs="Biases still float.",
     holds="No constant of one value per column is added to a float32 MatMul or Gemm of rank 2 that nothing else reads.",
     refuses="Other types, constants that broadcast, biases that are computed, and those that the plan keeps.",
-    denied_by=_denied,
+    denied_by=lambda graph: itertools.chain.from_iterable(denied(graph) for denied in _DENIED),
 )
