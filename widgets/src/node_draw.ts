@@ -21,13 +21,16 @@ export interface Badge {
   text: string;
 }
 
-/** Return a unit's badges: inputs (one each for 2 to `MAX_INPUT_BADGES`, else one for all), weights, output. */
+/**
+ * Return a unit's badges: inputs (one each for 2 to `MAX_INPUT_BADGES`, else one for all), weights, output. Inputs that
+ * cannot be quantized, such as masks, have none.
+ */
 export function badgesOf(store: Store, unit: Pick<Placed, "nodes" | "block">): Badge[] {
   if (!store.hasBadges) return [];
-  const inputs = unit.block === null ? store.graph.payload.inputs[unit.nodes[0]].length : 1;
-  const several = inputs > 1 && inputs <= MAX_INPUT_BADGES;
+  const inputs = unit.block === null ? store.graph.realInputs(unit.nodes[0]) : [];
+  const several = inputs.length > 1 && inputs.length <= MAX_INPUT_BADGES;
   const badges: Badge[] = several
-    ? Array.from({ length: inputs }, (_, index) => ({ site: "input", index, text: `I${index}` }))
+    ? inputs.map((index) => ({ site: "input", index, text: `I${index}` }))
     : [{ site: "input", index: null, text: `I${widthOf(store, unit, "input")}` }];
   return [
     ...badges,

@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { payload, RESIDUAL, storeOf } from "./fixtures";
+import { badgesOf } from "./node_draw";
 import type { PlanChanges } from "./traits";
 
 function changes(
@@ -117,5 +118,8 @@ describe("store", () => {
     expect(store.toggle([5], "input", 1)).toBe(null);
     store.toggle([5], "input", null, true);
     expect(store.isOn(5, "input", 1)).toBe(false);
+    const unit = { nodes: [5], block: null };
+    expect(badgesOf(store, unit).map(({ text }) => text)).toEqual(["I", "W", "O"]); // none for the mask
+    expect(badgesOf(storeOf(RESIDUAL).store, unit).map(({ text }) => text)).toEqual(["I0", "I1", "W", "O"]);
   });
 });
