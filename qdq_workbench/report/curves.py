@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +15,8 @@ from qdq_workbench.errors import DataError
 _STYLES = (("#0072B2", "dash"), ("#D55E00", "solid"), ("#007A5A", "dot"), ("#CC79A7", "dashdot"))
 _MATPLOTLIB_DASHES = {"dash": "--", "solid": "-", "dot": ":", "dashdot": "-."}
 _NEUTRAL = "#7A7A7A"
+#: Percentage points that the axis shows at least: on a narrower one a single image would look like a collapse.
+_LEAST_SPAN = 5.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,12 +104,13 @@ def curves_figure(curves: Sequence[Curve], levels: Sequence[Level] = (), title: 
     figure.update_layout(
         title={"text": title.replace("<", "&lt;")},
         xaxis={"title": {"text": "epochs of fine-tuning"}, "dtick": _tick(curves), **grid},
-        yaxis={"title": {"text": "accuracy, %"}, **grid},
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+        yaxis={"title": {"text": "accuracy, %"}, "range": _percent_axis(curves, levels), **grid},
+        # Below the figure: above it, the entries of a narrow page lie on the title.
+        legend={"orientation": "h", "y": -0.18, "yanchor": "top"},
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         font={"color": _NEUTRAL, "family": "system-ui, sans-serif"},
-        margin={"l": 60, "r": 20, "t": 60, "b": 50},
+        margin={"l": 60, "r": 20, "t": 60 if title else 20, "b": 50},
     )
     return figure
 
@@ -166,6 +170,7 @@ def write_curves_png(path: str | pathlib.Path, curves: Sequence[Curve], levels: 
         axes.annotate(label, (0.99, 100 * level.accuracy), xycoords=("axes fraction", "data"), ha="right", va="top")
     axes.set_xlabel("epochs of fine-tuning")
     axes.set_ylabel("accuracy, %")
+    axes.set_ylim(*_percent_axis(curves, levels))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(visible=True, alpha=0.3)
     if curves:
@@ -180,3 +185,15 @@ def _cycle(count: int) -> list[tuple[str, str]]:
 def _tick(curves: Sequence[Curve]) -> int:
     last = max((curve.epochs[-1] for curve in curves), default=1)
     return max(1, last // 10)
+
+
+def _percent_axis(curves: Sequence[Curve], levels: Sequence[Level]) -> tuple[float, float]:
+    """Return the ends of the axis in percent: all values with a margin, `_LEAST_SPAN` wide at least."""
+    drawn = [*(value for curve in curves for value in curve.accuracy), *(level.accuracy for level in levels)]
+    values = [100 * value for value in drawn if math.isfinite(value)] or [0.0, 100.0]
+    low, high = min(values), max(values)
+    half = max((high - low) * 0.55, _LEAST_SPAN / 2)
+    middle = (low + high) / 2
+    if middle + half > 100 >= high:  # nothing is better than 100 %: the room goes below
+        middle = 100 + _LEAST_SPAN / 20 - half
+    return middle - half, middle + half

@@ -21,6 +21,17 @@ def test_curves_differ_in_colour_and_in_dash():
     assert lines[0].dash != lines[1].dash
 
 
+@pytest.mark.parametrize(
+    ("values", "ends"),
+    [((0.9, 0.9), (87.5, 92.5)), ((0.5, 0.9), (48, 92)), ((0.998, 1.0), (95.25, 100.25)), ((0.1, 1.0), (1.25, 100.25))],
+)
+def test_one_image_more_or_less_does_not_look_like_a_collapse(values, ends):
+    low, high = curves_figure([Curve("QAT", (0, 1), values)]).layout.yaxis.range
+
+    assert low <= 100 * min(values) < 100 * max(values) + 0.2 <= high
+    assert (low, high) == pytest.approx(ends)
+
+
 def test_names_bring_no_markup_into_the_figure():
     figure = curves_figure([Curve("<b onclick=x>", (0,), (0.5,))], [Level("<i>", 0.5)], title="<u>")
 
