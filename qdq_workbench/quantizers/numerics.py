@@ -267,17 +267,23 @@ def _checked_range(
 ) -> tuple[Float32Array, Float32Array]:
     """Return the range as float32 arrays of one shape that contain 0."""
     low, high = np.asarray(minimum, np.float32), np.asarray(maximum, np.float32)
-    received = f"Received: minimum={minimum!r}, maximum={maximum!r}"
+    if problem := _problem_of_range(low, high, blocks=blocks):
+        # Only now: a search asks for thousands of ranges, and the text of an array takes longer than its grid.
+        raise DataError(f"{problem} Received: minimum={minimum!r}, maximum={maximum!r}")
+    return np.minimum(low, np.float32(0)), np.maximum(high, np.float32(0))
+
+
+def _problem_of_range(low: Float32Array, high: Float32Array, *, blocks: bool) -> str:
+    """Return what is wrong with a range; empty if nothing is."""
     if low.shape != high.shape or (low.ndim > 1 and not blocks):
-        raise DataError(f"Both ends of a range must be numbers, or both of shape (C,). {received}")
+        return "Both ends of a range must be numbers, or both of shape (C,)."
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
-        raise DataError(f"A range must be finite, without NaN; calibrate on clean data. {received}")
+        return "A range must be finite, without NaN; calibrate on clean data."
     if (low > high).any():
-        raise DataError(f"A range must have minimum <= maximum; this one was never set. {received}")
-    low, high = np.minimum(low, np.float32(0)), np.maximum(high, np.float32(0))
-    if (np.maximum(-low, high) > LARGEST_END).any():
-        raise DataError(f"A range must stay within +-2^125, or its grid overflows float32. {received}")
-    return low, high
+        return "A range must have minimum <= maximum; this one was never set."
+    if (low < -LARGEST_END).any() or (high > LARGEST_END).any():
+        return "A range must stay within +-2^125, or its grid overflows float32."
+    return ""
 
 
 def _zero_point(low: Float32Array, scale: Float32Array, spec: QuantizerSpec) -> Int32Array:

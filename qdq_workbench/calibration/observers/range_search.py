@@ -15,7 +15,7 @@ section 3.1). Candidates are k / K of the range seen, k = 1..K:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,8 @@ from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 Array = npt.NDArray[Any]
 ErrorFunction = Callable[[Array, Array, Array, Array], float]
 ROUNDS = 8  # at most; the search ends as soon as neither end moves
+# Values that are quantized in one operation, on several grids where they are few: a slice of a weight often has nine.
+_AT_ONCE = 1 << 15
 
 
 class RangeSearch:
@@ -83,13 +85,18 @@ class RangeSearch:
             lows, highs = np.transpose(new)
             grids = numerics.qparams_from_range(lows, highs, self._spec)
             zeros = grids.zero_point.astype(np.float32)
-            self._known.update(zip(new, map(self._error_on, grids.scale, zeros), strict=True))
+            self._known.update(zip(new, self._errors_on(grids.scale, zeros), strict=True))
         return min(ranges, key=self._known.__getitem__)  # the first of equal ones
 
-    def _error_on(self, scale: np.float32, zero: np.float32) -> float:
-        codes = np.rint(self._values / scale) + zero
-        inside = np.clip(codes, self._spec.qmin, self._spec.qmax)
-        return self._error(self._values, self._counts, (inside - zero) * scale, codes != inside)
+    def _errors_on(self, scales: Array, zeros: Array) -> Iterator[float]:
+        """Yield the error on each grid."""
+        rows = max(1, _AT_ONCE // max(1, len(self._values)))
+        for start in range(0, len(scales), rows):
+            scale, zero = scales[start : start + rows, np.newaxis], zeros[start : start + rows, np.newaxis]
+            codes = np.rint(self._values / scale) + zero
+            inside = np.clip(codes, self._spec.qmin, self._spec.qmax)
+            for quantized, clipped in zip((inside - zero) * scale, codes != inside, strict=True):
+                yield self._error(self._values, self._counts, quantized, clipped)
 
 
 def _cut(value: float, threshold: float) -> float:
