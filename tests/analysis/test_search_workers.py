@@ -43,6 +43,16 @@ def problem():
     return q_model, (x, y), qdq.sensitivity(q_model, (x, y), verbose=False)
 
 
+WANTED = {"accuracy_floor": 0.8, "objective": "macs", "verbose": False}
+
+
+@pytest.fixture(scope="module")
+def alone(problem):
+    """What one process finds."""
+    q_model, data, ranking = problem
+    return qdq.search(q_model, data, n_jobs=1, ranking=ranking, **WANTED)
+
+
 @contextlib.contextmanager
 def dask_cluster(*, processes):
     """Two workers of a dask cluster on this machine, as joblib's backend."""
@@ -84,14 +94,11 @@ def ahead(monkeypatch):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_workers_find_what_one_process_finds(problem, ahead, backend):
+def test_workers_find_what_one_process_finds(problem, alone, ahead, backend):
     q_model, data, ranking = problem
-    wanted = {"accuracy_floor": 0.8, "objective": "macs", "ranking": ranking, "verbose": False}
-    alone = qdq.search(q_model, data, n_jobs=1, **wanted)
-    assert not ahead
 
     with BACKENDS[backend]():
-        result = qdq.search(q_model, data, **wanted)
+        result = qdq.search(q_model, data, ranking=ranking, **WANTED)
 
     assert result.to_dict() == alone.to_dict()
     assert len(result.history) > 4
@@ -112,6 +119,7 @@ def test_every_strategy_goes_the_same_way(problem, ahead, monkeypatch, wanted):
     q_model, data, ranking = problem
     wanted = {**wanted, "ranking": ranking, "verbose": False}
     alone = qdq.search(q_model, data, n_jobs=1, **wanted)
+    assert not ahead
 
     with joblib.parallel_config("threading", n_jobs=2):
         result = qdq.search(q_model, data, **wanted)
@@ -120,9 +128,9 @@ def test_every_strategy_goes_the_same_way(problem, ahead, monkeypatch, wanted):
     assert ahead
 
 
-def test_a_search_with_workers_can_be_stopped_and_goes_on(problem, ahead, tmp_path):
+def test_a_search_with_workers_can_be_stopped_and_goes_on(problem, alone, ahead, tmp_path):
     q_model, data, ranking = problem
-    wanted = {"accuracy_floor": 0.8, "objective": "macs", "ranking": ranking, "verbose": False}
+    wanted = {**WANTED, "ranking": ranking}
     path = tmp_path / "search.json"
     calls = []
 
@@ -138,7 +146,7 @@ def test_a_search_with_workers_can_be_stopped_and_goes_on(problem, ahead, tmp_pa
     assert not stopped.complete
     assert result.complete
     assert len(ahead) == len(set(ahead)) > len(before), "what was measured is not measured again"
-    assert result.to_dict() == qdq.search(q_model, data, n_jobs=1, **wanted).to_dict()
+    assert result.to_dict() == alone.to_dict()
 
 
 def test_a_function_of_the_users_stays_in_this_process(problem, ahead):

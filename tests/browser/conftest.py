@@ -20,7 +20,7 @@ def browser():
     pytest.importorskip("jupyterlab", reason="needs jupyterlab")
     with sync_api.sync_playwright() as playwright:
         try:
-            started = playwright.chromium.launch(executable_path=chromium())
+            started = playwright.chromium.launch(executable_path=chromium(), args=["--disable-gpu"])
         except sync_api.Error as error:
             pytest.skip(
                 "needs a Chromium: apt-get install chromium, or python -m playwright install --with-deps chromium "

@@ -40,6 +40,7 @@ OUT_OF_REACH = """(bench) => [...bench.querySelectorAll('button, input, select, 
     const isThere = (el.closest('label') ?? el).contains(hit);
     return !isThere || (el.tagName === 'BUTTON' && el.scrollWidth > el.clientWidth + 1);
   }).map((el) => el.title || el.textContent || el.placeholder || el.outerHTML)"""
+TOO_WIDE = "(bench) => bench.scrollWidth - bench.clientWidth"
 MOVING = """() => [...document.querySelectorAll('.qdqw-root, .qdqw-root *')].map((el) => getComputedStyle(el))
   .filter((style) => parseFloat(style.transitionDuration) > 0 || style.animationName !== 'none').length"""
 
@@ -70,6 +71,7 @@ def test_every_pane_looks_as_it_did(bench, request):
         for side, work in itertools.zip_longest(SIDE_PANES[:-1], WORK_PANES, fillvalue=SIDE_PANES[0]):
             bench.open(side)
             bench.open(work)
+            assert bench.root.evaluate(TOO_WIDE) <= 1, (side, work)
             pictures.look(f"{theme.split()[-1]}_{work}_{side}".lower().replace(" & ", "_and_"), bench.root)
     bench.notebook.ask("wb.select([])")
     assert pictures.unequal == []
@@ -135,6 +137,7 @@ def test_the_whole_page_and_the_split(bench):
         bench.open(side_pane)
         bench.open(work_pane)
         assert bench.root.evaluate(OUT_OF_REACH) == [], (side_pane, work_pane)
+        assert bench.root.evaluate(TOO_WIDE) <= 1, (side_pane, work_pane)
     for size, upper, lower in ((LAPTOP, 240, 140), (WIDER_LAPTOP, 340, 200)):
         page.set_viewport_size(size)
         bench.wait_for(lambda room=size: bench.root.bounding_box()["height"] == room["height"], "the page has the size")

@@ -1,12 +1,11 @@
 """Every notebook runs from top to bottom, and is committed without outputs but the pictures of its benches.
 
-The first one runs in a kernel, which takes 8 seconds to start; the others in forked processes. All train for less time
-than a reader's (`SHORT` in run_notebook.py); `make notebooks` runs them whole.
+They run in forked processes, because a kernel takes 8 seconds to start (tests/browser runs the first one in a JupyterLab).
+All train for less time than a reader's (`SHORT` in run_notebook.py); `make notebooks` runs them whole.
 """
 
 import ast
 import json
-import os
 import pathlib
 
 import pytest
@@ -14,7 +13,6 @@ from notebooks.run_notebook import SHORT, shortened
 from project import ROOT
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-IN_A_KERNEL, *OTHERS = NOTEBOOKS
 RUNNER = pathlib.Path(__file__).with_name("run_notebook.py")
 WIDGETS = ("Workbench(", "GraphView(")
 
@@ -58,28 +56,7 @@ def test_what_the_tests_shorten_stands_in_the_cell_of_parameters_and_is_longer_f
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", [IN_A_KERNEL], ids=lambda path: path.stem)
-def test_the_first_notebook_runs_in_a_kernel(path, tmp_path):
-    nbclient = pytest.importorskip("nbclient", reason="needs nbclient, which comes with nbmake and JupyterLab")
-    nbformat = pytest.importorskip("nbformat")
-    environment = {**os.environ, "IPYTHONDIR": str(tmp_path / "ipython"), "JUPYTER_RUNTIME_DIR": str(tmp_path / "run")}
-    notebook = nbformat.read(path, as_version=4)
-    for cell in notebook.cells:
-        cell.source = shortened(path, cell)
-    limits = {"timeout": 900, "iopub_timeout": 900}  # with 4 seconds a bench may be missing on a busy machine
-    client = nbclient.NotebookClient(notebook, **limits, resources={"metadata": {"path": str(tmp_path)}})
-    client.execute(env=environment)
-    views = [
-        data
-        for cell in notebook.cells
-        for output in cell.get("outputs", [])
-        if "application/vnd.jupyter.widget-view+json" in (data := output.get("data", {}))
-    ]
-    assert views or not shows_widgets(path), "the notebook shows no bench"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("path", OTHERS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebooks_run(path, fresh, tmp_path):
     done = fresh.start(RUNNER, str(path), str(tmp_path), "--short", environment={"IPYTHONDIR": str(tmp_path)}).finish()
 
