@@ -81,7 +81,7 @@ def spec_of_start(spec: QuantizationSpec | None, plan: PlacementPlan, start: Pla
     for name, decision in start.decisions.items():
         before = plan.decisions.get(name)
         if before is None or _meaning(before) != _meaning(decision):
-            add_decision(result, name, decision)
+            add_decision(result, start.graph.node(name), decision)
     return result
 
 
