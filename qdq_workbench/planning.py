@@ -95,7 +95,8 @@ def explain(plan_or_model: Any, target: str | Target | None = None, *, latency: 
     Args:
         plan_or_model: A plan, a model made by `quantize_model`, or a float model (planned with the defaults).
         target: The runtime, one of `target_names()`. None for the target of the measured file; without `latency` for
-            that of the plan, or "onnxruntime" for a float model.
+            that of the plan, or "onnxruntime" for a float model. The name of the plan's own target means the plan's
+            own, also if it is an altered one; `get_target(name)` is always the registered one.
         latency: The `LatencyReport` of the exported file against the float file, from `profiling.profile_onnx`; None
             without a measurement. With it, the explanation also has the measured gain or loss of every island.
 
@@ -116,12 +117,11 @@ def explain(plan_or_model: Any, target: str | Target | None = None, *, latency: 
         'int8'
     """
     plan = plan_or_model if isinstance(plan_or_model, PlacementPlan) else getattr(plan_or_model, "plan", None)
-    measured = None if latency is None else latency.target
-    if target is None and measured != getattr(plan, "target", None):  # the same name: a plan's own may be altered
-        target = measured
+    if target is None and latency is not None:
+        target = latency.target
     if not isinstance(plan, PlacementPlan):
         plan = plan_placement(plan_or_model, target=target or "onnxruntime")
-    return explain_plan(plan, plan.target_object if target is None else target, latency)
+    return explain_plan(plan, target, latency)
 
 
 def replace_cases(

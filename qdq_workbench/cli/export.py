@@ -77,10 +77,8 @@ def _run(options: argparse.Namespace) -> Outcome:
     if suffix == ".tflite":
         _check_litert(options)
     model = load_model(options.model)
-    # Its own target by name would be planned anew, without the widths that the model was quantized with.
-    target = None if options.target == getattr(model, "target", None) else options.target
     if suffix == ".npz":
-        return _write_firmware(options, model, target)
+        return _write_firmware(options, model)
     if suffix == ".tflite":
         batch = 1 if options.fixed_batch else None
         written = qdq.export_tflite(model, options.output, batch=batch, dynamic_range=options.dynamic_range)
@@ -88,7 +86,7 @@ def _run(options: argparse.Namespace) -> Outcome:
     report = qdq.export_onnx(
         model,
         options.output,
-        target=target,
+        target=options.target,
         opset=options.opset,
         dynamic_batch=not options.fixed_batch,
         float_type=options.float_type,
@@ -97,7 +95,7 @@ def _run(options: argparse.Namespace) -> Outcome:
     return Outcome(report.summary(), report.to_dict())
 
 
-def _write_firmware(options: argparse.Namespace, model: Any, target: str | None) -> Outcome:
+def _write_firmware(options: argparse.Namespace, model: Any) -> Outcome:
     """Write the integers, the topology and the multipliers of a model for firmware."""
     import qdq_workbench as qdq
 
@@ -109,7 +107,7 @@ def _write_firmware(options: argparse.Namespace, model: Any, target: str | None)
     report = qdq.files.save_firmware(
         model,
         options.output,
-        target=target,
+        target=options.target,
         c_header=options.c_header,
         interpreter=options.interpreter,
     )

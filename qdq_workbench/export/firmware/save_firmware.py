@@ -26,6 +26,7 @@ from qdq_workbench.export.firmware.program import Program
 from qdq_workbench.export.firmware.walk import Walk
 from qdq_workbench.export.other_targets import planned_for
 from qdq_workbench.placement.plan import PlacementPlan
+from qdq_workbench.placement.planner import meant_target
 from qdq_workbench.placement.targets import Target, get_target, target_names
 
 FORMAT = "qdq-workbench/firmware"
@@ -120,8 +121,8 @@ def save_firmware(
         q_model: A calibrated model made by `quantize_model`; it is only read.
         path: File name ending in `.npz`.
         target: "onnxruntime" for uint8 activations, "litert" for int8 ones as CMSIS-NN and TensorFlow Lite Micro take
-            them; None for the one that the model was quantized for. Another one re-plans the model from its recorded
-            ranges, as `retarget` does.
+            them; None for the one that the model was quantized for, and so its name, also if that target is an
+            altered one. Another one re-plans the model from its recorded ranges, as `retarget` does.
         c_header: File name of a C header with the same content, ending in `.h`; None for none.
         interpreter: File name of the reference interpreter, ending in `.py`: about a hundred lines that compute the
             model from the file with NumPy alone; None for none.
@@ -156,7 +157,7 @@ def save_firmware(
         if other is not None:
             check_name(other, (suffix,))
     # Before `planned_for`, which plans and rebuilds the whole model.
-    _check_target(q_model.plan.target_object if target is None else get_target(target))
+    _check_target(meant_target(q_model.plan, target))
     q_model, notes = planned_for(q_model, target)
     program, outputs = _program(in_float32(q_model))
     safe_point()
