@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from qdq_workbench.cases.base import CustomQDQInsertionCase, GraphCase
@@ -147,22 +147,41 @@ def replace_cases(
     given = any(decision.is_explicit and name not in kept for name, decision in plan.decisions.items())
     if plan.mode == "partial" and not given and not any(found.layers for _, found in case_specs):
         return plan  # there are no decisions of cases, neither before nor now
-
-    def resolve(node: Node, config: Any, source: str) -> Settings:
-        # Only a QuantizeConfig needs the Keras layers, so the model is not read for anything else.
-        is_plain = isinstance(config, LayerQuantizeConfig)
-        return (settings_of if is_plain else _resolver(bind_graph(model)))(node, config, source)
-
-    decisions = {**with_global_grid(plan.graph, decisions_of(plan.graph, plan.mode, None, case_specs, resolve)), **kept}
+    found = decisions_of(plan.graph, plan.mode, None, case_specs, _late_resolver(lambda: model))
+    decisions = {**with_global_grid(plan.graph, found), **kept}
     if plan.mode == "partial" and all(decision.is_float for decision in decisions.values()):
         return plan  # the new cases would leave nothing to quantize
     return make_plan(plan.graph, decisions, plan.mode, target)
+
+
+def decisions_by_spec(
+    plan: PlacementPlan, model: Callable[[], Any], spec: QuantizationSpec | None
+) -> dict[str, Decision]:
+    """Return the decisions to which a specification leads in the mode of a plan, without cases.
+
+    Args:
+        plan: A plan.
+        model: Returns the float model of the plan; called for a `QuantizeConfig`, which inspects Keras layers.
+        spec: The specification; None for the defaults.
+    """
+    found = decisions_of(plan.graph, plan.mode, _checked_spec(spec), (), _late_resolver(model))
+    return with_global_grid(plan.graph, found)
 
 
 def _is_kept(decision: Decision) -> bool:
     """Return whether a spec, a framework info or a search decided, or a tensor's pairs were overridden."""
     by_user = decision.author.startswith("spec[") or decision.author in (AUTHOR, "search")
     return by_user or bool(decision.overrides)
+
+
+def _late_resolver(model: Callable[[], Any]) -> Resolver:
+    """Return the function that converts a `quantize_config` to settings; only a QuantizeConfig needs the model."""
+
+    def resolve(node: Node, config: Any, source: str) -> Settings:
+        is_plain = isinstance(config, LayerQuantizeConfig)
+        return (settings_of if is_plain else _resolver(bind_graph(model())))(node, config, source)
+
+    return resolve
 
 
 def _resolver(bound: BoundGraph) -> Resolver:

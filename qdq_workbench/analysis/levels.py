@@ -84,11 +84,6 @@ def add_decisions(spec: QuantizationSpec, graph: ModelGraph, layer: str, decisio
             spec.add(call.name, **entry)
 
 
-def add_decision(spec: QuantizationSpec, call: Node, decision: Decision) -> None:
-    """Add the entry of a call that leads to a decision to a specification."""
-    spec.add(call.name, **_entry(call, decision))
-
-
 def _entry(call: Node, decision: Decision) -> dict[str, Any]:
     """Return the arguments of `QuantizationSpec.add` that lead to a decision about a call."""
     config = config_of(call, decision.settings)
