@@ -11,7 +11,7 @@ from typing import Any
 
 from qdq_workbench.cli.inputs import TARGETS, load_model, target_name
 from qdq_workbench.cli.outcome import Command, Outcome
-from qdq_workbench.cli.outputs import C_HEADER, EXPORTED, PYTHON, check_output
+from qdq_workbench.cli.outputs import C_HEADER, EXPORTED, PYTHON, check_keeps, check_output
 from qdq_workbench.errors import TargetError
 from qdq_workbench.graph.half_precision import FLOAT32, FLOAT_TYPES
 
@@ -55,6 +55,7 @@ def _run(options: argparse.Namespace) -> Outcome:
     check_output(options.output, EXPORTED)
     check_output(options.c_header, C_HEADER)
     check_output(options.interpreter, PYTHON)
+    check_keeps((options.interpreter,), options.imports)
     suffix = pathlib.Path(options.output).suffix.lower()
     if suffix != ".npz" and (options.c_header or options.interpreter):
         raise TargetError(

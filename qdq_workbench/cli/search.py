@@ -15,7 +15,7 @@ from qdq_workbench.cli.inputs import (
     positive,
 )
 from qdq_workbench.cli.outcome import Command, Outcome
-from qdq_workbench.cli.outputs import JSON, MODEL, PAGE, SPEC, check_apart, check_output, write_figure
+from qdq_workbench.cli.outputs import JSON, MODEL, PAGE, SPEC, check_apart, check_keeps, check_output, write_figure
 from qdq_workbench.cli.remarks import scale_remarks
 from qdq_workbench.cli.written_spec import write_spec
 from qdq_workbench.errors import DataError, SpecError
@@ -108,6 +108,7 @@ def _run(options: argparse.Namespace) -> Outcome:
     for path, suffixes in ((options.spec_output, SPEC), (options.report, JSON), (options.figure, PAGE)):
         check_output(path, suffixes)
     check_apart(options.output, options.spec_output, options.report, options.figure, options.checkpoint)
+    check_keeps((options.report, options.figure, options.checkpoint), (options.spec,))
     model = load_model(options.model)
     inputs, labels = load_samples(options.data, options.labels)
     if labels is None and options.metric == "accuracy":

@@ -8,7 +8,7 @@ from typing import Any
 
 from qdq_workbench.cli.inputs import add_sample_arguments, load_arrays, load_model, load_plan, load_samples
 from qdq_workbench.cli.outcome import Command, Outcome
-from qdq_workbench.cli.outputs import JSON, PAGE, SPEC, check_apart, check_output, write_figure
+from qdq_workbench.cli.outputs import JSON, PAGE, SPEC, check_apart, check_keeps, check_output, write_figure
 from qdq_workbench.cli.remarks import scale_remarks
 from qdq_workbench.cli.written_spec import write_spec
 from qdq_workbench.errors import SpecError
@@ -43,7 +43,9 @@ def _run(options: argparse.Namespace) -> Outcome:
         raise SpecError("Give --top-k and --spec-output together: how many layers, and where to write the spec.")
     for path, suffixes in ((options.output, JSON), (options.figure, PAGE), (options.spec_output, SPEC)):
         check_output(path, suffixes)
-    check_apart(options.output, options.figure, options.spec_output, options.checkpoint)
+    outputs = (options.output, options.figure, options.spec_output, options.checkpoint)
+    check_apart(*outputs)
+    check_keeps(outputs, (options.plan,))
     inputs, labels = load_samples(options.data, options.labels)
     model = load_model(options.model)
     plan = load_plan(options.plan) if options.plan else None

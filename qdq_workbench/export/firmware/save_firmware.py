@@ -19,7 +19,7 @@ from qdq_workbench._pages import page
 from qdq_workbench.conversion.engine.cut import cut_model
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
 from qdq_workbench.conversion.engine.retarget import in_float32
-from qdq_workbench.errors import ExportError
+from qdq_workbench.errors import ExportError, TargetError
 from qdq_workbench.export.encode import encode_activations, encode_weights
 from qdq_workbench.export.firmware.c_header import c_header as header_text
 from qdq_workbench.export.firmware.program import Program
@@ -133,7 +133,7 @@ def save_firmware(
     Raises:
         NotQuantizedError: If the model was not made by `quantize_model`.
         UncalibratedError: If an activation quantizer has no range; the message lists the tensors.
-        TargetError: If there is no such target.
+        TargetError: If there is no such target, or the biases of its files are floats.
         ExportError: If a layer has no integer form; the message names the layers and says what to do.
         OutputPathError: If a file cannot be written, or its name has another suffix.
 
@@ -194,7 +194,7 @@ def _check_target(target: Target) -> None:
     """Refuse a target whose files have float biases, which no integer kernel reads."""
     if target.bias != "int32":
         known = [name for name in target_names() if get_target(name).bias == "int32"]
-        raise ExportError(
+        raise TargetError(
             "Firmware adds int32 biases, and the files of this target have float ones. Give target= one of "
             f"{', '.join(map(repr, known))}. Received: target={target.name!r}"
         )
