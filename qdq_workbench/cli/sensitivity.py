@@ -48,7 +48,7 @@ def _run(options: argparse.Namespace) -> Outcome:
     check_keeps(outputs, (options.plan,))
     inputs, labels = load_samples(options.data, options.labels)
     model = load_model(options.model)
-    plan = load_plan(options.plan) if options.plan else None
+    plan: Any = load_plan(options.plan) if options.plan else None
     # Not as the option's default, to which the action append would add the user's sites.
     sites = options.site or ("input", "weight", "output")
     if options.top_k is not None:

@@ -308,6 +308,7 @@ def test_a_full_disk_behind_the_output_is_named():
         "finetune q.keras --data d.npz -o t.keras --checkpoint",
         "verify f.onnx --model",
         "plan m.keras --import",
+        "docs --search",
     ],
 )
 def test_an_option_with_an_empty_value_is_an_error(line, capsys):
