@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from qdq_workbench.cases.base import CustomQDQInsertionCase, GraphCase
@@ -95,7 +95,8 @@ def explain(plan_or_model: Any, target: str | Target | None = None, *, latency: 
     Args:
         plan_or_model: A plan, a model made by `quantize_model`, or a float model (planned with the defaults).
         target: The runtime, one of `target_names()`. None for the target of the measured file; without `latency` for
-            that of the plan, or "onnxruntime" for a float model.
+            that of the plan, or "onnxruntime" for a float model. The name of the plan's own target means the plan's
+            own, also if it is an altered one; `get_target(name)` is always the registered one.
         latency: The `LatencyReport` of the exported file against the float file, from `profiling.profile_onnx`; None
             without a measurement. With it, the explanation also has the measured gain or loss of every island.
 
@@ -116,12 +117,11 @@ def explain(plan_or_model: Any, target: str | Target | None = None, *, latency: 
         'int8'
     """
     plan = plan_or_model if isinstance(plan_or_model, PlacementPlan) else getattr(plan_or_model, "plan", None)
-    measured = None if latency is None else latency.target
-    if target is None and measured != getattr(plan, "target", None):  # the same name: a plan's own may be altered
-        target = measured
+    if target is None and latency is not None:
+        target = latency.target
     if not isinstance(plan, PlacementPlan):
         plan = plan_placement(plan_or_model, target=target or "onnxruntime")
-    return explain_plan(plan, plan.target_object if target is None else target, latency)
+    return explain_plan(plan, target, latency)
 
 
 def replace_cases(
@@ -147,22 +147,41 @@ def replace_cases(
     given = any(decision.is_explicit and name not in kept for name, decision in plan.decisions.items())
     if plan.mode == "partial" and not given and not any(found.layers for _, found in case_specs):
         return plan  # there are no decisions of cases, neither before nor now
-
-    def resolve(node: Node, config: Any, source: str) -> Settings:
-        # Only a QuantizeConfig needs the Keras layers, so the model is not read for anything else.
-        is_plain = isinstance(config, LayerQuantizeConfig)
-        return (settings_of if is_plain else _resolver(bind_graph(model)))(node, config, source)
-
-    decisions = {**with_global_grid(plan.graph, decisions_of(plan.graph, plan.mode, None, case_specs, resolve)), **kept}
+    found = decisions_of(plan.graph, plan.mode, None, case_specs, _late_resolver(lambda: model))
+    decisions = {**with_global_grid(plan.graph, found), **kept}
     if plan.mode == "partial" and all(decision.is_float for decision in decisions.values()):
         return plan  # the new cases would leave nothing to quantize
     return make_plan(plan.graph, decisions, plan.mode, target)
+
+
+def decisions_by_spec(
+    plan: PlacementPlan, model: Callable[[], Any], spec: QuantizationSpec | None
+) -> dict[str, Decision]:
+    """Return the decisions to which a specification leads in the mode of a plan, without cases.
+
+    Args:
+        plan: A plan.
+        model: Returns the float model of the plan; called for a `QuantizeConfig`, which inspects Keras layers.
+        spec: The specification; None for the defaults.
+    """
+    found = decisions_of(plan.graph, plan.mode, _checked_spec(spec), (), _late_resolver(model))
+    return with_global_grid(plan.graph, found)
 
 
 def _is_kept(decision: Decision) -> bool:
     """Return whether a spec, a framework info or a search decided, or a tensor's pairs were overridden."""
     by_user = decision.author.startswith("spec[") or decision.author in (AUTHOR, "search")
     return by_user or bool(decision.overrides)
+
+
+def _late_resolver(model: Callable[[], Any]) -> Resolver:
+    """Return the function that converts a `quantize_config` to settings; only a QuantizeConfig needs the model."""
+
+    def resolve(node: Node, config: Any, source: str) -> Settings:
+        is_plain = isinstance(config, LayerQuantizeConfig)
+        return (settings_of if is_plain else _resolver(bind_graph(model())))(node, config, source)
+
+    return resolve
 
 
 def _resolver(bound: BoundGraph) -> Resolver:

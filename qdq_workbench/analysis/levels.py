@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from qdq_workbench.errors import SpecError
+from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.planner import make_plan
-from qdq_workbench.placement.settings import EVERY_WEIGHT
+from qdq_workbench.placement.settings import EVERY_WEIGHT, config_of
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
-from qdq_workbench.spec.quantize_config import LayerQuantizeConfig
 
 FLOAT = "float"
 Level = int | str | None
@@ -62,26 +62,46 @@ def add_levels(spec: QuantizationSpec | None, plan: PlacementPlan, levels: Mappi
         if level == FLOAT:
             result.add(layer, quantize_input=False, quantize_weight=False)
         elif level is not None:
-            add_decision(result, layer, _raised(plan.decisions[plan.graph.calls(layer)[0].name], level))
+            add_decisions(result, plan.graph, layer, {name: _raised(each, level) for name, each in _of(plan, layer)})
     return result
 
 
-def add_decision(spec: QuantizationSpec, layer: str, decision: Decision) -> None:
-    """Add the entry of a layer that leads to a decision to a specification."""
-    settings = decision.settings or {}
-    weights = settings.get("weights", {})
-    spec.add(
-        layer,
-        quantize_input=bool(decision.input_indices),
-        quantization_index=list(decision.input_indices) or None,
-        quantize_weight=decision.quantize_weight,
-        quantize_output=decision.quantize_output,
-        quantize_config=LayerQuantizeConfig(
-            weight=weights.get(EVERY_WEIGHT) if set(weights) <= {EVERY_WEIGHT} else weights,
-            activation=settings.get("activation"),
-            output=settings.get("output"),
-        ),
-    )
+def add_decisions(spec: QuantizationSpec, graph: ModelGraph, layer: str, decisions: Mapping[str, Decision]) -> None:
+    """Add the entry of a layer that leads to these decisions, or an entry per call where they differ.
+
+    Args:
+        spec: The specification, which is changed.
+        graph: The model.
+        layer: Path of the layer.
+        decisions: A decision per call of the layer.
+    """
+    calls = [call for call in graph.calls(layer) if call.name in decisions]
+    entries = [_entry(call, decisions[call.name]) for call in calls]
+    if all(entry == entries[0] for entry in entries):
+        spec.add(layer, **entries[0])
+    else:
+        for call, entry in zip(calls, entries, strict=True):
+            spec.add(call.name, **entry)
+
+
+def _entry(call: Node, decision: Decision) -> dict[str, Any]:
+    """Return the arguments of `QuantizationSpec.add` that lead to a decision about a call."""
+    config = config_of(call, decision.settings)
+    # Settings by name leave all other weights in float: without one that the layer has, all of them.
+    has_weights = not (decision.settings or {}).get("weights") or (config is not None and config.weight is not None)
+    return {
+        "quantize_input": bool(decision.input_indices),
+        "quantization_index": list(decision.input_indices) or None,
+        "quantize_weight": decision.quantize_weight and has_weights,
+        "quantize_output": decision.quantize_output,
+        "quantize_config": config,
+    }
+
+
+def _of(plan: PlacementPlan, layer: str) -> list[tuple[str, Decision]]:
+    """Return the decisions of a plan about the calls of a layer."""
+    calls = [call.name for call in plan.graph.calls(layer)]
+    return [(name, plan.decisions[name]) for name in calls if name in plan.decisions]
 
 
 def _can_raise(decision: Decision | None) -> bool:

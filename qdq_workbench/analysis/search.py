@@ -35,6 +35,7 @@ from qdq_workbench.conversion.engine.retarget import replan
 from qdq_workbench.conversion.engine.strip import strip
 from qdq_workbench.errors import DataError, SpecError
 from qdq_workbench.placement.plan import PlacementPlan
+from qdq_workbench.profiling.profile_onnx import MOST_THREADS
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 
 
@@ -283,9 +284,10 @@ def _check_choices(pairs: Any, share: Any, threads: Any) -> None:
             'share must be "patterns" (one decision about equal places of repeated blocks) or None (one per layer). '
             f"Received: share={share!r}"
         )
-    if threads is not None and not is_count(threads):
+    if threads is not None and not (is_count(threads) and threads <= MOST_THREADS):
         raise DataError(
-            f"threads must be an integer of at least 1, or None for the runtime's choice. Received: threads={threads!r}"
+            f"threads must be an integer from 1 to {MOST_THREADS}, or None for the runtime's choice. "
+            f"Received: threads={threads!r}"
         )
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from qdq_workbench.analysis.levels import add_decision
+from qdq_workbench.analysis.levels import add_decisions
 from qdq_workbench.analysis.places import pairs_of
 from qdq_workbench.cases import (
     AutoQDQCase,
@@ -20,10 +20,12 @@ from qdq_workbench.cases import (
     ResidualConnectionQDQCase,
     ResNetV2QDQCase,
 )
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
+from qdq_workbench.conversion.engine.strip import strip
 from qdq_workbench.errors import SpecError
 from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.plan import PlacementPlan
-from qdq_workbench.planning import replace_cases
+from qdq_workbench.planning import decisions_by_spec, replace_cases
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 
 #: The cases that "auto" tries: the library's other cases are one of these under another name.
@@ -76,12 +78,35 @@ def starts_of(plan: PlacementPlan, model: Any, cases: Any, spec: QuantizationSpe
 
 
 def spec_of_start(spec: QuantizationSpec | None, plan: PlacementPlan, start: PlacementPlan) -> QuantizationSpec:
-    """Return a copy of `spec`, with which `plan` was made, and an entry per call whose decision differs in `start`."""
+    """Return a copy of `spec`, with which `plan` was made, and entries for the layers that differ in `start`."""
+    return _with_changes(spec, start, plan.decisions)
+
+
+def spec_alone(spec: QuantizationSpec | None, plan: PlacementPlan, model: Any) -> QuantizationSpec:
+    """Return a copy of `spec` that leads to the decisions of a plan by itself: what cases decided becomes entries.
+
+    Args:
+        spec: The specification with which the plan was made, or a part of it; None for none.
+        plan: The plan; the mode and the target are not part of a specification.
+        model: The model of the plan, float or quantized.
+    """
+
+    def float_model() -> Any:
+        return strip(model) if isinstance(model, QuantizedModel) and model.has_plan else model
+
+    return _with_changes(spec, plan, decisions_by_spec(plan, float_model, spec))
+
+
+def _with_changes(
+    spec: QuantizationSpec | None, plan: PlacementPlan, before: Mapping[str, Decision]
+) -> QuantizationSpec:
+    """Return a copy of `spec` with entries for the layers about whose calls a plan decides otherwise than before."""
     result = QuantizationSpec() if spec is None else spec.copy()
-    for name, decision in start.decisions.items():
-        before = plan.decisions.get(name)
-        if before is None or _meaning(before) != _meaning(decision):
-            add_decision(result, name, decision)
+    for layer in plan.graph.layers:
+        names = [call.name for call in plan.graph.calls(layer) if call.name in plan.decisions]
+        # All calls: the name of a layer's first call stands for all of them.
+        if any(name not in before or _meaning(before[name]) != _meaning(plan.decisions[name]) for name in names):
+            add_decisions(result, plan.graph, layer, {name: plan.decisions[name] for name in names})
     return result
 
 

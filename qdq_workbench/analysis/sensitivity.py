@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -24,6 +23,7 @@ from qdq_workbench.conversion.engine.quantize_model import quantize_model
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.errors import CheckpointError, DataError, ModeError, SpecError, UncalibratedError, nearest_names
 from qdq_workbench.placement.plan import PlacementPlan
+from qdq_workbench.placement.settings import config_of
 
 
 def sensitivity(
@@ -253,16 +253,20 @@ def _filled(
                     input_indices=planned.input_indices,
                     quantize_weight=planned.quantize_weight,
                     quantize_output=planned.quantize_output,
-                    classes=_classes_around(plan, name),
+                    settings=_settings_of(plan, name),
                 )
             )
     return dataclasses.replace(report, entries=tuple(entries), complete=len(entries) == len(names))
 
 
-def _classes_around(plan: PlacementPlan, layer: str) -> tuple[str, ...]:
-    """Return the classes by which a specification selects a layer: its own, and those of composite layers around it."""
-    around = (classes for path, classes in plan.graph.blocks.items() if layer.startswith(f"{path}/"))
-    return (*plan.graph.calls(layer)[0].classes, *itertools.chain.from_iterable(around))
+def _settings_of(plan: PlacementPlan, layer: str) -> dict[str, dict[str, Any]]:
+    """Return the settings of every call of a layer as an entry of a specification says them; empty without any."""
+    found = {}
+    for call in plan.graph.calls(layer):
+        decision = plan.decisions.get(call.name)
+        config = None if decision is None else config_of(call, decision.settings)
+        found[call.name] = {} if config is None else config.get_config()
+    return found if any(found.values()) else {}
 
 
 def _resumed(checkpoint: str | pathlib.Path | None, mark: str) -> dict[str, float]:

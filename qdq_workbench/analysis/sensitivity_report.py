@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import fnmatch
 import html
 import math
 import numbers
@@ -13,9 +12,8 @@ from typing import Any, ClassVar
 from qdq_workbench._documents import LoadedReport, json_number
 from qdq_workbench._files import rebuilt
 from qdq_workbench.errors import SpecError
-from qdq_workbench.placement.defaults import class_name_of
-from qdq_workbench.spec.name_patterns import name_matcher
-from qdq_workbench.spec.quantization_spec import LayerConfig, QuantizationSpec
+from qdq_workbench.spec.quantization_spec import QuantizationSpec
+from qdq_workbench.spec.quantize_config import LayerQuantizeConfig
 
 _FORMAT = "qdq-workbench/sensitivity-report"
 MODES = ("one_on", "one_off")
@@ -34,7 +32,9 @@ class SensitivityEntry:
         input_indices: Which inputs of the layer the plan quantizes.
         quantize_weight: Whether the plan quantizes its weights.
         quantize_output: Whether the plan gives its output a pair.
-        classes: Its class and the parents of that, for entries by class in `apply`.
+        settings: The quantizer settings that the plan gives it, by the name of a call: what
+            `LayerQuantizeConfig.get_config` returns, empty for a call without any. Empty if no call has settings; None
+            if they are not known, as in reports of earlier versions.
     """
 
     layer: str
@@ -45,7 +45,7 @@ class SensitivityEntry:
     input_indices: tuple[int, ...] = ()
     quantize_weight: bool = False
     quantize_output: bool = False
-    classes: tuple[str, ...] = ()
+    settings: Mapping[str, Mapping[str, Any]] | None = dataclasses.field(default=None, hash=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,15 +110,17 @@ class SensitivityReport(LoadedReport):
             threshold: Keep in float every layer whose value is worse than this, in the unit of the metric: for
                 "one_on" with SQNR, below this many dB. For "one_off", every layer whose return to float makes the
                 model's value better than this.
-            spec: A specification to a copy of which the entries are added; None for an empty one.
+            spec: The specification of the plan, to a copy of which the entries are added; None for an empty one.
 
         Returns:
             A specification for the same model, to be used with the mode and the cases of the plan. Only the sites that
-            were swept are kept in float; the others keep the `quantize_config` that `spec` gives the layer.
+            were swept are kept in float; the others stay quantized as in the plan that was measured, with its settings
+            for the layer.
 
         Raises:
-            SpecError: If not exactly one of `top_k` and `threshold` is given, `top_k` is out of its range, or
-                `threshold` is no number.
+            SpecError: If not exactly one of `top_k` and `threshold` is given, `top_k` is out of its range,
+                `threshold` is no number, or `spec` has a `quantize_config` that sites of a layer would need and a
+                report of an earlier version does not know.
 
         Example:
             >>> values = {"a": 30.0, "b": 9.0}
@@ -135,16 +137,43 @@ class SensitivityReport(LoadedReport):
         chosen = self._first(top_k) if top_k is not None else self._beyond(threshold)
         result = QuantizationSpec() if spec is None else spec.copy()
         for entry in chosen:
-            inputs = list(entry.input_indices) if "input" not in self.sites else []
-            result.add(
-                entry.layer,
-                quantize_input=bool(inputs),
-                quantization_index=inputs or None,
-                quantize_weight=entry.quantize_weight and "weight" not in self.sites,
-                quantize_output=entry.quantize_output and "output" not in self.sites,
-                quantize_config=None if spec is None else _config_of(entry, spec),
-            )
+            self._add(result, entry)
         return result
+
+    def _add(self, spec: QuantizationSpec, entry: SensitivityEntry) -> None:
+        """Add what keeps the swept sites of a layer in float: one entry, or one per call with other settings."""
+        inputs = list(entry.input_indices) if "input" not in self.sites else []
+        stays = {
+            "activation": bool(inputs),
+            "weight": entry.quantize_weight and "weight" not in self.sites,
+            "output": entry.quantize_output and "output" not in self.sites,
+        }
+        if (
+            entry.settings is None
+            and any(stays.values())
+            and any(each.quantize_config is not None for each in spec.layers)
+        ):
+            raise SpecError(
+                "The report does not hold the quantizer settings of the layers, which the sites that were not swept "
+                "need: it is of an earlier version. Run sensitivity(...) again. "
+                f"Received: sites={self.sites!r}, a spec with a quantize_config"
+            )
+        # Settings of a site that stays in float would ask for weights or pairs that the layer has not.
+        configs = {
+            call: {site: value for site, value in config.items() if stays[site]}
+            for call, config in (entry.settings or {}).items()
+        }
+        if all(config == next(iter(configs.values())) for config in configs.values()):
+            configs = {entry.layer: next(iter(configs.values()), {})}
+        for name, config in configs.items():
+            spec.add(
+                name,
+                quantize_input=stays["activation"],
+                quantization_index=inputs or None,
+                quantize_weight=stays["weight"],
+                quantize_output=stays["output"],
+                quantize_config=LayerQuantizeConfig.from_config(config) if config else None,
+            )
 
     def _first(self, top_k: Any) -> list[SensitivityEntry]:
         if isinstance(top_k, bool) or not hasattr(top_k, "__index__") or not 0 <= top_k <= len(self.entries):
@@ -209,7 +238,7 @@ class SensitivityReport(LoadedReport):
         """Return the report as a JSON-compatible dictionary; infinite values and NaN are strings."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         entries = [
-            {**{key: getattr(entry, key) for key in (*_OWN, "classes")}, "value": json_number(entry.value)}
+            {**{key: getattr(entry, key) for key in (*_OWN, "settings")}, "value": json_number(entry.value)}
             for entry in self.entries
         ]
         numbers = {key: json_number(fields[key]) for key in ("float_value", "quantized_value")}
@@ -244,28 +273,11 @@ _OWN = ("layer", "value", "input_indices", "quantize_weight", "quantize_output")
 
 def _entry_from_dict(item: Mapping[str, Any], common: Mapping[str, Any]) -> SensitivityEntry:
     own = {key: item[key] for key in _OWN}
-    # Reports of earlier versions have no classes.
-    lists = {"input_indices": tuple(own["input_indices"]), "classes": tuple(item.get("classes", ()))}
-    return SensitivityEntry(**{**common, **own, **lists, "value": float(own["value"])})
-
-
-def _config_of(entry: SensitivityEntry, spec: QuantizationSpec) -> Any:
-    """Return the `quantize_config` that a specification gives a layer; entries by name come before those by class."""
-    for by_class in (False, True):
-        chosen = [wish for wish in spec.layers if wish.is_keras_class is by_class and _selects(wish, entry)]
-        if chosen:
-            return chosen[-1].quantize_config
-    return None
-
-
-def _selects(wish: LayerConfig, entry: SensitivityEntry) -> bool:
-    path = entry.layer.split("/")
-    # The name of a composite layer selects the layers inside.
-    names = entry.classes if wish.is_keras_class else ["/".join(path[:end]) for end in range(1, len(path) + 1)]
-    if wish.match == "exact":
-        return (class_name_of(wish.name) if wish.is_keras_class else wish.name) in names
-    matches = name_matcher(wish.name) if wish.match == "regex" else lambda name: fnmatch.fnmatchcase(name, wish.name)
-    return any(map(matches, names))
+    settings = item.get("settings")  # reports of earlier versions have none
+    for config in ({} if settings is None else settings).values():
+        LayerQuantizeConfig.from_config(config)  # raises an error for what is none
+    more = {"input_indices": tuple(own["input_indices"]), "settings": settings, "value": float(own["value"])}
+    return SensitivityEntry(**{**common, **own, **more})
 
 
 def _shown(value: float) -> str:

@@ -6,7 +6,7 @@ import argparse
 
 from qdq_workbench.cli.inputs import add_sample_arguments, load_arrays, load_model, load_plan, load_samples
 from qdq_workbench.cli.outcome import Command, Outcome
-from qdq_workbench.cli.outputs import JSON, MODEL, check_output
+from qdq_workbench.cli.outputs import JSON, MODEL, check_keeps, check_output
 from qdq_workbench.cli.remarks import scale_remarks
 from qdq_workbench.errors import SpecError
 
@@ -41,6 +41,7 @@ def _run(options: argparse.Namespace) -> Outcome:
         raise SpecError(f"all stands for every cause; give it alone. Received: --apply {', '.join(options.apply)}")
     check_output(options.output, MODEL, other_than=options.model)
     check_output(options.report, JSON)
+    check_keeps((options.report,), (options.plan,))
     inputs, labels = load_samples(options.data, options.labels)
     model = load_model(options.model)
     remarks = scale_remarks(model, inputs, options.data)
@@ -57,7 +58,7 @@ def _run(options: argparse.Namespace) -> Outcome:
     fixed = None
     if options.apply:
         # Without causes, `apply` tries all and keeps those that gain; causes that are given stay, whatever they gain.
-        wanted = [] if "all" in options.apply else [_cause(text) for text in options.apply]
+        wanted = [] if "all" in options.apply else [_cause(text, len(found.causes)) for text in options.apply]
         fixed = found.apply(*wanted)
     if options.output and fixed is not None:
         write_atomically(options.output, fixed.save)
@@ -68,8 +69,16 @@ def _run(options: argparse.Namespace) -> Outcome:
     return Outcome(text, {**found.to_dict(), "written": written}, remarks=remarks)
 
 
-def _cause(text: str) -> int | str:
-    """Return the index of a cause from its number in the report, which starts at 1; or the text, a kind of cause."""
+def _cause(text: str, count: int) -> int | str:
+    """Return the index of a cause from its number in the report, which starts at 1; or the text, a kind of cause.
+
+    Raises:
+        SpecError: If the report has no cause of that number.
+    """
+    if text.isdecimal() and not 0 < int(text) <= count:
+        raise SpecError(
+            f"The diagnosis has no such cause: it has {count}, numbered from 1 on. Received: --apply {text}"
+        )
     return int(text) - 1 if text.isdecimal() else text
 
 

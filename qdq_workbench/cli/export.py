@@ -11,7 +11,7 @@ from typing import Any
 
 from qdq_workbench.cli.inputs import TARGETS, load_model, target_name
 from qdq_workbench.cli.outcome import Command, Outcome
-from qdq_workbench.cli.outputs import C_HEADER, EXPORTED, PYTHON, check_output
+from qdq_workbench.cli.outputs import C_HEADER, EXPORTED, PYTHON, check_keeps, check_output
 from qdq_workbench.errors import TargetError
 from qdq_workbench.graph.half_precision import FLOAT32, FLOAT_TYPES
 
@@ -55,6 +55,7 @@ def _run(options: argparse.Namespace) -> Outcome:
     check_output(options.output, EXPORTED)
     check_output(options.c_header, C_HEADER)
     check_output(options.interpreter, PYTHON)
+    check_keeps((options.interpreter,), options.imports)
     suffix = pathlib.Path(options.output).suffix.lower()
     if suffix != ".npz" and (options.c_header or options.interpreter):
         raise TargetError(
@@ -77,10 +78,8 @@ def _run(options: argparse.Namespace) -> Outcome:
     if suffix == ".tflite":
         _check_litert(options)
     model = load_model(options.model)
-    # Its own target by name would be planned anew, without the widths that the model was quantized with.
-    target = None if options.target == getattr(model, "target", None) else options.target
     if suffix == ".npz":
-        return _write_firmware(options, model, target)
+        return _write_firmware(options, model)
     if suffix == ".tflite":
         batch = 1 if options.fixed_batch else None
         written = qdq.export_tflite(model, options.output, batch=batch, dynamic_range=options.dynamic_range)
@@ -88,7 +87,7 @@ def _run(options: argparse.Namespace) -> Outcome:
     report = qdq.export_onnx(
         model,
         options.output,
-        target=target,
+        target=options.target,
         opset=options.opset,
         dynamic_batch=not options.fixed_batch,
         float_type=options.float_type,
@@ -97,7 +96,7 @@ def _run(options: argparse.Namespace) -> Outcome:
     return Outcome(report.summary(), report.to_dict())
 
 
-def _write_firmware(options: argparse.Namespace, model: Any, target: str | None) -> Outcome:
+def _write_firmware(options: argparse.Namespace, model: Any) -> Outcome:
     """Write the integers, the topology and the multipliers of a model for firmware."""
     import qdq_workbench as qdq
 
@@ -109,7 +108,7 @@ def _write_firmware(options: argparse.Namespace, model: Any, target: str | None)
     report = qdq.files.save_firmware(
         model,
         options.output,
-        target=target,
+        target=options.target,
         c_header=options.c_header,
         interpreter=options.interpreter,
     )

@@ -6,7 +6,15 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from qdq_workbench._tables import text_table
-from qdq_workbench.cli.inputs import load_model, load_samples, positive, positive_number, read_arrays, share
+from qdq_workbench.cli.inputs import (
+    load_model,
+    load_samples,
+    positive,
+    positive_number,
+    read_arrays,
+    seed_number,
+    share,
+)
 from qdq_workbench.cli.losses import ChosenLoss, choose_loss, named_loss
 from qdq_workbench.cli.outcome import Command, Outcome
 from qdq_workbench.cli.outputs import MODEL, check_apart, check_output
@@ -48,7 +56,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--loss", help="a Keras loss by name; default: cross-entropy for classes, else mse; named in the output"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the order of the batches; default: 0")
+    parser.add_argument("--seed", type=seed_number, default=0, help="of the order of the batches; default: 0")
     parser.add_argument("--checkpoint", metavar="FILE", help="written after every epoch; go on from it if it exists")
 
 

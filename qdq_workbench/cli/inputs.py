@@ -342,6 +342,15 @@ def positive(text: str) -> int:
     return value
 
 
+def seed_number(text: str) -> int:
+    """Return a text as a seed of Keras's random numbers; an argparse type."""
+    # Half of what Keras takes: a training adds the number of the epoch.
+    value = int(text) if text.isdecimal() else -1
+    if not 0 <= value < 2**31:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 0 to {2**31 - 1}, received {text}")
+    return value
+
+
 def positive_number(text: str) -> float:
     """Return a text as a positive finite number; an argparse type."""
     value = _number(text)

@@ -35,7 +35,7 @@ def _run(options: argparse.Namespace) -> Outcome:
         raise FileAccessError(
             "JupyterLab is not installed. Install it with: pip install jupyterlab ipywidgets anywidget"
         )
-    if options.notebook:
+    if options.notebook is not None:
         require_file(options.notebook)
         notebook = pathlib.Path(options.notebook)
     else:

@@ -7,7 +7,7 @@ from typing import Any
 
 from qdq_workbench.cli.inputs import load_model, positive
 from qdq_workbench.cli.outcome import Command, Outcome
-from qdq_workbench.cli.outputs import check_apart
+from qdq_workbench.cli.outputs import check_apart, check_keeps
 from qdq_workbench.cli.rounded import add_rounding_files, round_weights
 
 _GRANULARITIES = ("layer", "block", "model")
@@ -34,6 +34,7 @@ def _run(options: argparse.Namespace) -> Outcome:
     import qdq_workbench as qdq
 
     check_apart(options.output, options.report, options.checkpoint)
+    check_keeps((options.output,), (options.reference,))
 
     def work(q_model: Any, data: Any) -> Any:
         return qdq.learn_rounding(

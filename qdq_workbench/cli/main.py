@@ -77,12 +77,40 @@ class _WrongUsage(SystemExit):
         self.message = message
 
 
+class _Store(argparse.Action):
+    """Stores the value of an argument; an option with an empty one is an error, as from an empty shell variable."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,  # noqa: ARG002 - argparse's interface
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        if option_string is not None and values == "":
+            raise argparse.ArgumentError(self, "its value is empty; give one, or leave the option out. Received: ''")
+        self.keep(namespace, values)
+
+    def keep(self, namespace: argparse.Namespace, value: Any) -> None:
+        """Set the value; `_Append` adds it to those before."""
+        setattr(namespace, self.dest, value)
+
+
+class _Append(_Store):
+    """Appends the value of a repeatable option to a copy of its list."""
+
+    def keep(self, namespace: argparse.Namespace, value: Any) -> None:
+        super().keep(namespace, [*(getattr(namespace, self.dest) or ()), value])
+
+
 class _Parser(argparse.ArgumentParser):
     """The standard parser, but with shortened error messages, and with options by their whole names only."""
 
     def __init__(self, **settings: Any) -> None:
         # An abbreviation may mean something else as soon as a command gets another option.
         super().__init__(allow_abbrev=False, **settings)
+        for name, action in ((None, _Store), ("store", _Store), ("append", _Append)):
+            self.register("action", name, action)
 
     def error(self, message: str) -> NoReturn:
         text = shortened(message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+from collections.abc import Iterable
 from typing import Any
 
 from qdq_workbench._files import check_name, write_text
@@ -71,6 +72,26 @@ def check_apart(*paths: str | None) -> None:
                 f"Received: {seen[file]!r} and {path!r}"
             )
         seen[file] = path
+
+
+def check_keeps(outputs: Iterable[str | None], inputs: Iterable[str | None]) -> None:
+    """Check that no output of a command replaces a file of another kind that it reads.
+
+    Args:
+        outputs: The paths of the outputs; None for what is not written.
+        inputs: The paths of the files that are read; None for what is not given.
+
+    Raises:
+        OutputPathError: If one does.
+    """
+    read = [path for path in inputs if path is not None]
+    for path in outputs:
+        same = None if path is None else next((other for other in read if _is_same(pathlib.Path(path), other)), None)
+        if same is not None:
+            raise OutputPathError(
+                "The file would overwrite one that this command reads, with something else; give another name. "
+                f"Received: path={path!r}, which is read too"
+            )
 
 
 def write_figure(path: str, figure: Any) -> None:

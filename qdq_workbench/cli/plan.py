@@ -10,7 +10,7 @@ from typing import Any
 
 from qdq_workbench.cli.inputs import add_planning_arguments, load_model, load_plan, planning_arguments, target_remark
 from qdq_workbench.cli.outcome import Command, Outcome
-from qdq_workbench.cli.outputs import JSON, PAGE, PICTURE, check_output
+from qdq_workbench.cli.outputs import JSON, PAGE, PICTURE, check_apart, check_keeps, check_output
 from qdq_workbench.cli.widths import remarks_on_weights
 from qdq_workbench.errors import SpecError
 
@@ -39,6 +39,8 @@ def _run(options: argparse.Namespace) -> Outcome:
     check_output(options.output, JSON)
     check_output(options.html, PAGE)
     check_output(options.picture, PICTURE)
+    check_apart(options.output, options.html, options.picture)
+    check_keeps((options.output, options.html, options.picture), (options.spec, options.beside, options.kernels))
     beside = _beside(options)
     model = load_model(options.model)
     chosen = target_remark(options)

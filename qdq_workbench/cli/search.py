@@ -15,8 +15,9 @@ from qdq_workbench.cli.inputs import (
     positive,
 )
 from qdq_workbench.cli.outcome import Command, Outcome
-from qdq_workbench.cli.outputs import JSON, MODEL, PAGE, SPEC, check_apart, check_output, write_figure
+from qdq_workbench.cli.outputs import JSON, MODEL, PAGE, SPEC, check_apart, check_keeps, check_output, write_figure
 from qdq_workbench.cli.remarks import scale_remarks
+from qdq_workbench.cli.written_spec import write_spec
 from qdq_workbench.errors import DataError, SpecError
 
 _METRICS = ("accuracy", "sqnr", "cosine")
@@ -101,11 +102,13 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> Outcome:
     import qdq_workbench as qdq
     from qdq_workbench._files import write_atomically
+    from qdq_workbench.analysis.search_starts import spec_alone
 
     check_output(options.output, MODEL, other_than=options.model)
     for path, suffixes in ((options.spec_output, SPEC), (options.report, JSON), (options.figure, PAGE)):
         check_output(path, suffixes)
     check_apart(options.output, options.spec_output, options.report, options.figure, options.checkpoint)
+    check_keeps((options.report, options.figure, options.checkpoint), (options.spec,))
     model = load_model(options.model)
     inputs, labels = load_samples(options.data, options.labels)
     if labels is None and options.metric == "accuracy":
@@ -139,20 +142,26 @@ def _run(options: argparse.Namespace) -> Outcome:
         n_jobs=options.jobs,
         checkpoint=options.checkpoint,
     )
+    use = ""
     if options.output:
         write_atomically(options.output, result.q_model.save)
     if options.spec_output:
-        result.spec.save(options.spec_output)
+        use = write_spec(options.spec_output, spec_alone(result.spec, result.plan, model), result.plan)
     if options.report:
         result.save(options.report)
     if options.figure:
         write_figure(options.figure, result.plot())
     paths = (options.output, options.spec_output, options.report, options.figure)
     written = [path for path in paths if path]
-    text = "\n".join([result.summary(), *(f"Wrote {path}" for path in written)])
+    text = "\n".join([result.summary(), *(f"Wrote {path}" for path in written), *([use] if use else [])])
     return Outcome(
         text,
-        {**result.to_dict(), "float_layers": result.float_layers, "written": written},
+        {
+            **result.to_dict(),
+            "float_layers": result.float_layers,
+            "written": written,
+            **({"use_spec": use} if use else {}),
+        },
         passed=result.met,
         remarks=remarks,
     )

@@ -8,8 +8,9 @@ from typing import Any
 
 from qdq_workbench.cli.inputs import add_sample_arguments, load_arrays, load_model, load_plan, load_samples
 from qdq_workbench.cli.outcome import Command, Outcome
-from qdq_workbench.cli.outputs import JSON, PAGE, SPEC, check_apart, check_output, write_figure
+from qdq_workbench.cli.outputs import JSON, PAGE, SPEC, check_apart, check_keeps, check_output, write_figure
 from qdq_workbench.cli.remarks import scale_remarks
+from qdq_workbench.cli.written_spec import write_spec
 from qdq_workbench.errors import SpecError
 
 _METRICS = ("sqnr", "mse", "kl", "cosine", "accuracy")
@@ -36,19 +37,22 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> Outcome:
     import qdq_workbench as qdq
+    from qdq_workbench.analysis.search_starts import spec_alone
 
     if (options.top_k is None) != (options.spec_output is None):
         raise SpecError("Give --top-k and --spec-output together: how many layers, and where to write the spec.")
     for path, suffixes in ((options.output, JSON), (options.figure, PAGE), (options.spec_output, SPEC)):
         check_output(path, suffixes)
-    check_apart(options.output, options.figure, options.spec_output, options.checkpoint)
+    outputs = (options.output, options.figure, options.spec_output, options.checkpoint)
+    check_apart(*outputs)
+    check_keeps(outputs, (options.plan,))
     inputs, labels = load_samples(options.data, options.labels)
     model = load_model(options.model)
-    plan = load_plan(options.plan) if options.plan else None
+    plan: Any = load_plan(options.plan) if options.plan else None
     # Not as the option's default, to which the action append would add the user's sites.
     sites = options.site or ("input", "weight", "output")
     if options.top_k is not None:
-        _check_top_k(options.top_k, model, plan, sites)
+        plan = _checked_plan(options.top_k, model, plan, sites)
     remarks = scale_remarks(model, inputs, options.data)
     report = qdq.sensitivity(
         model,
@@ -63,20 +67,23 @@ def _run(options: argparse.Namespace) -> Outcome:
         n_jobs=options.jobs,
         checkpoint=options.checkpoint,
     )
+    use = ""
     if options.output:
         report.save(options.output)
     if options.figure:
         write_figure(options.figure, report.plot())
     if options.spec_output:
-        report.apply(top_k=options.top_k).save(options.spec_output)
+        spec = report.apply(top_k=options.top_k, spec=spec_alone(None, plan, model))
+        use = write_spec(options.spec_output, spec, plan)
     written = [path for path in (options.output, options.figure, options.spec_output) if path]
-    text = "\n".join([report.summary(), *(f"Wrote {path}" for path in written)])
+    text = "\n".join([report.summary(), *(f"Wrote {path}" for path in written), *([use] if use else [])])
     ranking = [entry.layer for entry in report.ranked()]
-    return Outcome(text, {**report.to_dict(), "ranking": ranking, "written": written}, remarks=remarks)
+    more = {"use_spec": use} if use else {}
+    return Outcome(text, {**report.to_dict(), "ranking": ranking, "written": written, **more}, remarks=remarks)
 
 
-def _check_top_k(top_k: int, model: Any, plan: Any, sites: Sequence[str]) -> None:
-    """Raise `SpecError` before the sweep if there are not so many layers."""
+def _checked_plan(top_k: int, model: Any, plan: Any, sites: Sequence[str]) -> Any:
+    """Return the plan of the sweep; raise `SpecError` before it if there are not so many layers."""
     import qdq_workbench as qdq
     from qdq_workbench.analysis.sensitivity import chosen_layers
 
@@ -85,6 +92,7 @@ def _check_top_k(top_k: int, model: Any, plan: Any, sites: Sequence[str]) -> Non
     count = len(chosen_layers(plan, sites))
     if not 0 <= top_k <= count:
         raise SpecError(f"--top-k must be from 0 to {count}, the number of measured layers. Received: --top-k {top_k}")
+    return plan
 
 
 SENSITIVITY = Command("sensitivity", "Rank the layers by what their quantization costs.", _configure, _run)

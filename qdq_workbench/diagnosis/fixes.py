@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from qdq_workbench.analysis.levels import FLOAT, add_decision, raise_layers
+from qdq_workbench.analysis.levels import FLOAT, add_decisions, raise_layers
 from qdq_workbench.analysis.switches import Switch
 from qdq_workbench.calibration import calibrate
 from qdq_workbench.calibration.result import method_settings
@@ -58,10 +58,9 @@ class Fix:
         result = QuantizationSpec() if spec is None else spec.copy()
         after = self.replan(plan)
         for layer in plan.graph.layers:
-            name = plan.graph.calls(layer)[0].name
-            decision = after.decisions.get(name)
-            if decision is not None and decision != plan.decisions[name]:
-                add_decision(result, layer, decision)
+            names = [call.name for call in plan.graph.calls(layer) if call.name in after.decisions]
+            if any(after.decisions[name] != plan.decisions.get(name) for name in names):
+                add_decisions(result, plan.graph, layer, {name: after.decisions[name] for name in names})
         return result
 
 

@@ -59,8 +59,8 @@ def export_onnx(
     Args:
         q_model: A calibrated model made by `quantize_model`; it is only read.
         path: Where to write the file; the folder must exist.
-        target: The inference runtime; None for the one that the model was quantized for. Another one re-plans the
-            model from its recorded ranges, as `retarget` does.
+        target: The inference runtime; None for the one that the model was quantized for, and so its name, also if
+            that target is an altered one. Another one re-plans the model from its recorded ranges, as `retarget` does.
         opset: The ONNX opset, 13 to 26 (or the newest that the installed onnx knows); None for 17, or 21 where 16-bit
             integers or blocks need it.
         dynamic_batch: Whether the file takes any batch size.

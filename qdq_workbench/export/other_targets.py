@@ -8,16 +8,18 @@ import numpy as np
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.conversion.engine.random_inputs import random_inputs
 from qdq_workbench.conversion.engine.retarget import retarget
-from qdq_workbench.placement.targets import Target, get_target
+from qdq_workbench.placement.planner import meant_target
+from qdq_workbench.placement.targets import Target
 
 _SAMPLES = 16
 
 
 def planned_for(q_model: QuantizedModel, target: str | Target | None) -> tuple[QuantizedModel, list[str]]:
-    """Return the model planned for a target (None for its own), and notes if that target differs from its own."""
-    if target is None or get_target(target) == q_model.plan.target_object:
+    """Return the model planned for a target as `meant_target` decides, and notes if it differs from its own."""
+    meant = meant_target(q_model.plan, target)
+    if meant == q_model.plan.target_object:
         return q_model, []
-    other = retarget(q_model, target)
+    other = retarget(q_model, meant)
     return other, _notes(q_model, other)
 
 
@@ -29,10 +31,13 @@ def _notes(source: QuantizedModel, other: QuantizedModel) -> list[str]:
     # A model that was only compiled has an optimizer as well.
     if optimizer is None or int(optimizer.iterations.numpy()) == 0:
         return [note]
+    # By its name `retarget` finds a target that is neither altered nor called like the model's own.
+    by_name = other.plan.altered_target is None and other.target != source.target
+    meant = repr(other.target) if by_name else "target"
     advice = (
         f"The model was trained on the grid of {here}. On the grid of {there} its outputs differ by "
         f"{100 * _relative_difference(source, other):.2f} % of their mean size ({_SAMPLES} random inputs within the "
-        f"calibrated range); evaluate qdq_workbench.retarget(q_model, {other.target!r}) on your data."
+        f"calibrated range); evaluate qdq_workbench.retarget(q_model, {meant}) on your data."
     )
     return [note, advice]
 

@@ -70,6 +70,19 @@ def check_is_plan(plan: Any) -> None:
         )
 
 
+def meant_target(plan: PlacementPlan, target: str | Target | None) -> Target:
+    """Return the target that an argument `target` beside a plan means; the one place that decides it.
+
+    None and the name of the plan's own target mean the plan's own, also if that is an altered one: who passes the
+    name of what a model was quantized for wants it as it is. A `Target` means itself, `get_target(name)` so the
+    registered one.
+
+    Raises:
+        TargetError: If there is no such target.
+    """
+    return plan.target_object if target is None or target == plan.target else get_target(target)
+
+
 def check_target(plan: PlacementPlan, target: str | Target) -> None:
     """Raise an error unless a target that is given with a plan is that of the plan, or the default of the argument.
 
@@ -78,7 +91,7 @@ def check_target(plan: PlacementPlan, target: str | Target) -> None:
         TargetError: If there is no such target.
     """
     # An argument that was left out looks like the default's name.
-    if target != _DEFAULT_TARGET and get_target(target) != plan.target_object:
+    if target != _DEFAULT_TARGET and meant_target(plan, target) != plan.target_object:
         raise SpecError(
             "A plan is made for one target. Make one for the other, plan_placement(model, target=...), or leave out "
             f"target. Received: target={getattr(target, 'name', target)!r}, a plan for {plan.target_label!r}"
@@ -100,12 +113,12 @@ def _check_blocks(graph: ModelGraph, placements: list[Placement], target: Target
 
 
 def retarget_plan(plan: PlacementPlan, target: str | Target) -> PlacementPlan:
-    """Return the plan that follows from the same decisions under another target.
+    """Return the plan that follows from the same decisions under another target, as `meant_target` decides.
 
     Raises:
         TargetError: If there is no such target.
     """
-    return make_plan(plan.graph, plan.decisions, plan.mode, target)
+    return make_plan(plan.graph, plan.decisions, plan.mode, meant_target(plan, target))
 
 
 def override_tensors(plan: PlacementPlan, overrides: Mapping[str, Any]) -> PlacementPlan:

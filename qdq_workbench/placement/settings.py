@@ -60,6 +60,26 @@ def settings_of(node: Node, config: Any, source: str) -> Settings:
     return found
 
 
+def config_of(node: Node, settings: Settings | None) -> LayerQuantizeConfig | None:
+    """Return the `LayerQuantizeConfig` of an entry by name that gives a node its settings; None without any.
+
+    Settings of weights that the node does not have are left out: only an entry for several layers may name them.
+
+    Args:
+        node: The node.
+        settings: Its settings, also those that a `QuantizeConfig` gave it.
+    """
+    own, names = (settings or {}).get("weights") or {}, {weight.name for weight in node.weights}
+    if EVERY_WEIGHT in own:
+        default = find_named_default(node)
+        known = default is not None and not names.isdisjoint(default.weights)
+        weight = own[EVERY_WEIGHT] if known else None
+    else:
+        weight = {name: site for name, site in own.items() if name in names} or None
+    found = {"weight": weight, **{site: (settings or {}).get(site) for site in ("activation", "output")}}
+    return LayerQuantizeConfig(**found) if any(site is not None for site in found.values()) else None
+
+
 def check_settings(node: Node, config: Any, source: str) -> None:
     """Raise an error if an entry by name has settings for weights that the layer does not have.
 

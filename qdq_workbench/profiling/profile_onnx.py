@@ -30,6 +30,8 @@ from qdq_workbench.profiling.stopwatch import Runner, measure
 from qdq_workbench.verification.alone import random_samples
 from qdq_workbench.verification.samples import samples_of_file
 
+#: More threads than any processor has; a runtime starts as many as it is told, or ends the process.
+MOST_THREADS = 1024
 _RUNTIMES = ("onnxruntime", "openvino", "litert")
 
 
@@ -62,7 +64,7 @@ def profile_onnx(
             `runtime="litert"` a `.tflite` file, whose layers are found by the names of its tensors.
         data: Samples, in any form that `calibrate` takes, of which the first batch is used; None for random ones. The
             time depends on their shapes, hardly on their values.
-        threads: Threads within a kernel, at least 1; None for the runtime's own choice: the number of cores, in LiteRT
+        threads: Threads within a kernel, 1 to 1024; None for the runtime's own choice: the number of cores, in LiteRT
             one.
         rounds: Number of turns of every file, at least 1; a turn lasts 30 ms, or at least six runs.
         batch: Samples per run, at least 1; a file with a fixed batch keeps its own.
@@ -79,7 +81,7 @@ def profile_onnx(
         FileAccessError: If a file cannot be read, or is not a model of the runtime's format.
         DataError: If the data do not fit the file, sizes besides the batch are open and there are no data, or
             `progress` or `stop` is no function.
-        QDQError: If threads, rounds or batch are not positive integers, the baseline has other inputs, or the runtime
+        QDQError: If threads, rounds or batch are no such numbers, the baseline has other inputs, or the runtime
             is unknown or not installed.
         VerificationError: If the runtime rejects a file.
 
@@ -100,6 +102,8 @@ def profile_onnx(
     for name, value in (("threads", threads), ("rounds", rounds), ("batch", batch)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise QDQError(f"{name} must be an integer of at least 1. Received: {name}={value!r}")
+    if threads is not None and threads > MOST_THREADS:
+        raise QDQError(f"threads may be {MOST_THREADS} at most. Received: threads={threads!r}")
     check_functions(progress=progress, stop=stop)
     paths = [as_path(one, FileAccessError) for one in ((path,) if baseline is None else (path, baseline))]
     if runtime == "litert":

@@ -189,11 +189,93 @@ def test_apply_keeps_the_settings_of_a_class_of_composite_layers():
     assert [each.quantizer.num_bits for each in chosen.placements if each.site == "weight"] == [4]
 
 
+FOUR_BITS = qdq.LayerQuantizeConfig(weight={"num_bits": 4})
+
+
+def swept_inputs(model, **how):
+    """Return a report of a sweep of the inputs, after a round trip through JSON, and the plan."""
+    plan = qdq.plan_placement(model, **how, target="onnxruntime")
+    samples = [np.random.default_rng(0).normal(size=(8, *x.shape[1:])).astype("float32") for x in model.inputs]
+    report = qdq.sensitivity(
+        model, samples if len(samples) > 1 else samples[0], plan=plan, sites="input", verbose=False
+    )
+    return qdq.SensitivityReport.from_dict(json.loads(json.dumps(report.to_dict()))), plan
+
+
+def grids(plan, site):
+    return {(p.node, p.weight or p.input_index): p.quantizer.label for p in plan.placements if p.site == site}
+
+
+@pytest.mark.parametrize("name", ["twice#*", "twice#1"])
+def test_apply_keeps_the_settings_of_calls(name):
+    image, layer = keras.Input((4,), name="image"), keras.layers.Dense(4, name="twice")
+    model = keras.Model(image, layer(layer(image)))
+    spec = qdq.QuantizationSpec()
+    spec.add(name, match="glob", quantize_config=FOUR_BITS)
+    report, plan = swept_inputs(model, quantization_spec=spec)
+
+    chosen = qdq.plan_placement(model, quantization_spec=report.apply(top_k=1, spec=spec), target="onnxruntime")
+
+    assert grids(chosen, "weight") == grids(plan, "weight")
+    assert "int4" in grids(plan, "weight")["twice", "kernel"]
+    assert not grids(chosen, "input")
+
+
+def test_apply_keeps_the_settings_of_a_case():
+    class FourBits(qdq.CustomQDQInsertionCase):
+        def case(self, model, quantization_spec):
+            found = qdq.QuantizationSpec()
+            found.add("Dense", is_keras_class=True, quantize_config=FOUR_BITS)
+            return found
+
+    image = keras.Input((4,), name="image")
+    model = keras.Model(image, keras.layers.Dense(2, name="head")(keras.layers.Dense(4, name="first")(image)))
+    report, plan = swept_inputs(model, custom_qdq_cases=[FourBits()])
+
+    chosen = qdq.plan_placement(
+        model, quantization_spec=report.apply(top_k=2), custom_qdq_cases=[FourBits()], target="onnxruntime"
+    )
+
+    assert grids(chosen, "weight") == grids(plan, "weight")
+
+
+def test_apply_gives_a_layer_without_weights_no_settings_for_them():
+    image = keras.Input((4,), name="image")
+    joined = keras.layers.Add(name="sum")(
+        [keras.layers.Dense(4, name="a")(image), keras.layers.Dense(4, name="b")(image)]
+    )
+    spec = qdq.QuantizationSpec()
+    spec.add("*", match="glob", quantize_config=qdq.LayerQuantizeConfig(weight={"kernel": {"num_bits": 4}}))
+    model = keras.Model(image, joined)
+    report, plan = swept_inputs(model, quantization_spec=spec)
+
+    chosen = qdq.plan_placement(model, quantization_spec=report.apply(top_k=3, spec=spec), target="onnxruntime")
+
+    assert grids(chosen, "weight") == grids(plan, "weight")
+
+
 def test_a_report_of_an_earlier_version_is_read():
     data = make().to_dict()
     for entry in data["entries"]:
-        del entry["classes"]
+        del entry["settings"]
+        entry["classes"] = ["Dense"]
     assert qdq.SensitivityReport.from_dict(data) == make()
+
+
+def test_a_report_of_an_earlier_version_does_not_lose_settings_silently():
+    spec = qdq.QuantizationSpec()
+    spec.add("a*", match="glob", quantize_config=FOUR_BITS)
+    assert len(make().apply(top_k=1, spec=spec)) == 2  # the layer is wholly in float, whatever its settings
+    with pytest.raises(qdq.SpecError, match="does not hold the quantizer settings"):
+        make(sites=("input",)).apply(top_k=1, spec=spec)
+
+
+@pytest.mark.parametrize("settings", [[], {"a": 3}, {"a": {"weight": {"bits": 4}}}])
+def test_settings_that_are_none_are_refused(settings):
+    data = make().to_dict()
+    data["entries"][0]["settings"] = settings
+    with pytest.raises((DataError, qdq.SpecError)):
+        qdq.SensitivityReport.from_dict(data)
 
 
 def test_layers_may_be_an_iterator():

@@ -91,3 +91,52 @@ def test_names_of_outputs(tmp_path):
         write_text(tmp_path / "pipe.keras", "a device must not become a file")
     with pytest.raises(OutputPathError, match="A path must be"):
         check_output(f"{tmp_path}/a\0b.keras", MODEL)
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ("plan model.keras --spec kept.json -o ./kept.json", "kept.json"),
+        ("sensitivity model.keras --data images.npy --plan kept.json -o kept.json", "kept.json"),
+        ("search model.keras --data images.npz --metric sqnr --spec kept.json --report kept.json", "kept.json"),
+        ("diagnose model.keras --data images.npy --plan kept.json --report kept.json", "kept.json"),
+        ("learn-rounding q.keras --data images.npy --reference model.keras -o model.keras", "model.keras"),
+        ("export q.keras -o none.npz --import kept.py --interpreter kept.py", "kept.py"),
+    ],
+)
+def test_an_output_does_not_replace_an_input_of_another_kind(cli, workplace, q_model, line, kept):
+    (workplace / "kept.json").write_text('{"layers": []}')
+    (workplace / "kept.py").write_text("")
+    before = (workplace / kept).read_bytes()
+
+    code, out, errors = cli(*line.split())
+
+    assert (code, out) == (2, "")
+    assert "would overwrite one that this command reads" in errors
+    assert (workplace / kept).read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("profile net.onnx --threads 99999999999", "threads may be 1024 at most"),
+        ("search model.keras --data images.npy --metric sqnr --objective ms --threads 2000", "from 1 to 1024"),
+        ("demo --data images.npy --output no_demo", "images of classes"),
+        ("export q.keras -o none.npz --target tensorrt", "TargetError: Firmware adds int32 biases"),
+    ],
+)
+def test_wrong_values_are_named_and_leave_nothing_behind(cli, workplace, onnx_file, line, says):
+    before = set(workplace.iterdir())
+
+    code, out, errors = cli(*line.split())
+
+    assert (code, out) == (2, ""), errors
+    assert says in errors
+    assert set(workplace.iterdir()) == before
+
+
+@pytest.mark.parametrize("seed", ["-1", "2147483648", "one"])
+def test_a_seed_that_keras_refuses_is_bad_usage(cli, seed):
+    with pytest.raises(SystemExit) as stop:
+        cli("finetune", "q.keras", "--data", "images.npz", "-o", "none.keras", "--seed", seed)
+    assert stop.value.code == 2

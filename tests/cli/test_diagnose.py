@@ -50,7 +50,7 @@ def test_labels_make_it_a_matter_of_accuracy(cli, workplace, quantized):
     ("arguments", "says"),
     [
         (("-o", "fixed.keras"), "--apply all"),
-        (("--apply", "99"), "no such cause"),
+        (("--apply", "99"), "Received: --apply 99"),
         (("--apply", "0"), "no such cause"),
         (("--apply", "all", "--apply", "2"), "give it alone. Received: --apply all, 2"),
         (("--metric", "accuracy"), "labels"),

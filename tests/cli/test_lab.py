@@ -143,3 +143,10 @@ def test_a_notebook_of_ones_own_must_exist(cli, jupyter):
 
     assert code == 2
     assert "modle.ipynb" in errors
+
+
+def test_an_empty_name_is_no_wish_for_the_quickstart(cli, jupyter):
+    code, out, errors = cli("lab", "")
+
+    assert (code, out) == (2, "")
+    assert "The path is empty" in errors

@@ -293,3 +293,39 @@ def test_a_full_disk_behind_the_output_is_named():
 
     assert done.returncode == 2
     assert done.stderr == "OSError: The output cannot be written: No space left on device.\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "demo --data",
+        "demo --output",
+        "plan m.keras --html",
+        "plan m.keras --case",
+        "quantize m.keras -o q.keras --calibration-data",
+        "calibrate q.keras -o c.keras --data",
+        "search m.keras --data",
+        "finetune q.keras --data d.npz -o t.keras --checkpoint",
+        "verify f.onnx --model",
+        "plan m.keras --import",
+        "docs --search",
+    ],
+)
+def test_an_option_with_an_empty_value_is_an_error(line, capsys):
+    with pytest.raises(SystemExit) as stop:
+        entry.main([*line.split(), "", "--json"])
+
+    assert stop.value.code == 2
+    streams = capsys.readouterr()
+    assert f"{line.split()[-1]}" in streams.err
+    assert "its value is empty" in json.loads(streams.out)["error"]["message"]
+
+
+def test_options_are_appended_to_their_defaults_and_the_last_of_others_counts():
+    parser = entry.build_parser()
+    line = ["plan", "m.keras", "--case", "A", "--case", "B", "--spec", "a.yaml", "--spec", "b.yaml"]
+
+    options = parser.parse_args(line)
+
+    assert (options.case, options.spec) == (["A", "B"], "b.yaml")
+    assert parser.parse_args(["plan", "m.keras"]).case == []

@@ -65,13 +65,46 @@ def test_it_is_honoured_from_the_plan_to_the_file(model, x, name, tmp_path):
     assert explained.plan == loaded.plan
     assert qdq.plan_placement(model, quantization_spec=explained.apply_fixes(), target=target).altered_target == target
 
-    # By its name the target is meant that is known by it.
-    qdq.export_onnx(loaded, path, target=name)
+    # The target that is known by the name is another one.
+    qdq.export_onnx(loaded, path, target=qdq.get_target(name))
     assert (integer_biases(path) > 0) == (qdq.get_target(name).bias == "int32")
     qdq.verify_onnx(path, loaded, x).raise_if_failed()
-    there = qdq.retarget(loaded, name)
+    there = qdq.retarget(loaded, qdq.get_target(name))
     assert (there.plan.altered_target, there.plan.target_object) == (None, qdq.get_target(name))
     assert qdq.retarget(there, target).plan == q_model.plan
+
+
+def test_the_name_of_a_models_own_target_means_its_own(model, x, tmp_path):
+    target = qdq.get_target("litert")
+    target = dataclasses.replace(target, activation=target.activation.replace(symmetric=True))
+    q_model = qdq.quantize_model(model, target=target)
+    qdq.calibrate(q_model, x, verbose=False)
+
+    reports = [
+        qdq.export_onnx(q_model, tmp_path / "model.onnx", target="litert"),
+        qdq.files.save_firmware(q_model, tmp_path / "model.npz", target="litert"),
+    ]
+
+    assert [report.target for report in reports] == ["litert (altered)"] * 2
+    assert qdq.export_tflite(q_model, tmp_path / "model.tflite").notes == ()
+    assert not any("Planned anew" in note for report in reports for note in report.notes)
+    assert qdq.retarget(q_model, "litert").plan == q_model.plan
+    assert qdq.explain(q_model, "litert").plan == qdq.explain(q_model.plan, "litert").plan == q_model.plan
+    assert qdq.verify_onnx(tmp_path / "model.onnx", qdq.retarget(q_model, "litert")).passed
+    assert qdq.quantize_model(model, plan=q_model.plan, target="litert").plan == q_model.plan
+    # The registered target is asked for as an object.
+    registered = qdq.get_target("litert")
+    assert qdq.export_onnx(q_model, tmp_path / "model.onnx", target=registered).target == "litert"
+    assert qdq.explain(q_model, registered).plan.target_object == registered
+    with pytest.raises(QDQError, match="A plan is made for one target"):
+        qdq.quantize_model(model, plan=q_model.plan, target=registered)
+
+
+def test_the_name_of_a_target_of_ones_own_means_it(model, x, tmp_path):
+    mine = dataclasses.replace(qdq.get_target("openvino"), name="mine")
+    q_model = qdq.quantize_model(model, target=mine)
+    qdq.calibrate(q_model, x, verbose=False)
+    assert qdq.export_onnx(q_model, tmp_path / "model.onnx", target="mine").target == "mine"
 
 
 def test_every_report_names_it_alike(x, tmp_path):

@@ -63,13 +63,14 @@ def run_demo(
     started = time.perf_counter()
     steps = steps or Steps()
     # What a wrong argument makes fail comes before the training, which takes minutes.
-    folder = _make_folder(output)
     cases = load_cases(list(case_names))
     data = load_images(data_path)
-    if model_path is None:
+    model = None if model_path is None else _given_model(model_path, data, steps)
+    folder = _make_folder(output)
+    if model is None:
         # A given model was trained on values as they are in the file.
         data = data.scaled()
-    model = _float_model(model_path, data, epochs, steps)
+        model = _trained_model(data, epochs, steps)
     _save(model, folder / "model_fp32.keras")
     fp32_file = qdq.export_float_onnx(model, folder / "model_fp32.onnx")
 
@@ -105,13 +106,15 @@ def _make_folder(output: str | pathlib.Path) -> pathlib.Path:
     return folder
 
 
-def _float_model(path: str | None, data: ImageData, epochs: int, steps: Steps) -> Any:
-    if path is not None:
-        with steps.step("Load the float model") as step:
-            model = load_model(path)
-            check_fits(model, data)
-            step.result = f"{model.name}, {model.count_params():,} parameters"
-        return model
+def _given_model(path: str, data: ImageData, steps: Steps) -> Any:
+    with steps.step("Load the float model") as step:
+        model = load_model(path)
+        check_fits(model, data)
+        step.result = f"{model.name}, {model.count_params():,} parameters"
+    return model
+
+
+def _trained_model(data: ImageData, epochs: int, steps: Steps) -> Any:
     import keras
 
     keras.utils.set_random_seed(0)

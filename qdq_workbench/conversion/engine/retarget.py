@@ -16,7 +16,7 @@ from qdq_workbench.errors import UncalibratedError
 from qdq_workbench.graph_builder import BoundGraph, inner_layers
 from qdq_workbench.placement.plan import Placement, PlacementPlan, PlannedTensor
 from qdq_workbench.placement.planner import retarget_plan
-from qdq_workbench.placement.targets import Target, get_target
+from qdq_workbench.placement.targets import Target
 from qdq_workbench.quantizers.fixed import FixedQuantizer
 
 
@@ -28,7 +28,8 @@ def retarget(q_model: QuantizedModel, target: str | Target) -> QuantizedModel:
 
     Args:
         q_model: A calibrated model made by `quantize_model`; it is only read.
-        target: The other target, one of `target_names()` or a `Target`.
+        target: The other target, one of `target_names()` or a `Target`. The name of the model's own target means the
+            model's own, also if it is an altered one; `get_target(name)` is always the registered one.
 
     Returns:
         A new model for that target, not compiled. A tensor that was not quantized before has the range that the last
@@ -50,7 +51,6 @@ def retarget(q_model: QuantizedModel, target: str | Target) -> QuantizedModel:
         'uint8'
     """
     check_quantized(q_model)
-    target = get_target(target)
     plan = retarget_plan(q_model.plan, target)
     ranges = ranges_under(q_model, plan)
     planned = [tensor.name for tensor in plan.tensors if tensor.kind == "activation"]
@@ -58,8 +58,8 @@ def retarget(q_model: QuantizedModel, target: str | Target) -> QuantizedModel:
     if missing:
         shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
         raise UncalibratedError(
-            f"Target {target.name!r} quantizes tensors whose range is unknown: {shown}. Run calibrate(q_model, data) "
-            "once; it records the range of every tensor, so that any target can follow. "
+            f"Target {plan.target_label!r} quantizes tensors whose range is unknown: {shown}. Run calibrate(q_model, "
+            "data) once; it records the range of every tensor, so that any target can follow. "
             f"Received: {len(missing)} of {len(planned)} tensors without a range"
         )
     return _rebuilt(q_model, plan, ranges, own_class=True)

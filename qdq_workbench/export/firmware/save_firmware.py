@@ -19,13 +19,14 @@ from qdq_workbench._pages import page
 from qdq_workbench.conversion.engine.cut import cut_model
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
 from qdq_workbench.conversion.engine.retarget import in_float32
-from qdq_workbench.errors import ExportError
+from qdq_workbench.errors import ExportError, TargetError
 from qdq_workbench.export.encode import encode_activations, encode_weights
 from qdq_workbench.export.firmware.c_header import c_header as header_text
 from qdq_workbench.export.firmware.program import Program
 from qdq_workbench.export.firmware.walk import Walk
 from qdq_workbench.export.other_targets import planned_for
 from qdq_workbench.placement.plan import PlacementPlan
+from qdq_workbench.placement.planner import meant_target
 from qdq_workbench.placement.targets import Target, get_target, target_names
 
 FORMAT = "qdq-workbench/firmware"
@@ -120,8 +121,8 @@ def save_firmware(
         q_model: A calibrated model made by `quantize_model`; it is only read.
         path: File name ending in `.npz`.
         target: "onnxruntime" for uint8 activations, "litert" for int8 ones as CMSIS-NN and TensorFlow Lite Micro take
-            them; None for the one that the model was quantized for. Another one re-plans the model from its recorded
-            ranges, as `retarget` does.
+            them; None for the one that the model was quantized for, and so its name, also if that target is an
+            altered one. Another one re-plans the model from its recorded ranges, as `retarget` does.
         c_header: File name of a C header with the same content, ending in `.h`; None for none.
         interpreter: File name of the reference interpreter, ending in `.py`: about a hundred lines that compute the
             model from the file with NumPy alone; None for none.
@@ -132,7 +133,7 @@ def save_firmware(
     Raises:
         NotQuantizedError: If the model was not made by `quantize_model`.
         UncalibratedError: If an activation quantizer has no range; the message lists the tensors.
-        TargetError: If there is no such target.
+        TargetError: If there is no such target, or the biases of its files are floats.
         ExportError: If a layer has no integer form; the message names the layers and says what to do.
         OutputPathError: If a file cannot be written, or its name has another suffix.
 
@@ -156,7 +157,7 @@ def save_firmware(
         if other is not None:
             check_name(other, (suffix,))
     # Before `planned_for`, which plans and rebuilds the whole model.
-    _check_target(q_model.plan.target_object if target is None else get_target(target))
+    _check_target(meant_target(q_model.plan, target))
     q_model, notes = planned_for(q_model, target)
     program, outputs = _program(in_float32(q_model))
     safe_point()
@@ -193,7 +194,7 @@ def _check_target(target: Target) -> None:
     """Refuse a target whose files have float biases, which no integer kernel reads."""
     if target.bias != "int32":
         known = [name for name in target_names() if get_target(name).bias == "int32"]
-        raise ExportError(
+        raise TargetError(
             "Firmware adds int32 biases, and the files of this target have float ones. Give target= one of "
             f"{', '.join(map(repr, known))}. Received: target={target.name!r}"
         )

@@ -99,7 +99,7 @@ def export_tflite(
 
     Args:
         q_model: A calibrated model made by `quantize_model`; it is only read. One quantized for another target is
-            planned anew for LiteRT from its recorded ranges.
+            planned anew for LiteRT from its recorded ranges; one for an altered target of LiteRT keeps that.
         path: Where to write the file, ending in `.tflite`; the folder must exist.
         batch: The batch size of the file, at least 1; None leaves it open, which not every operation supports.
         dynamic_range: Let LiteRT's hybrid kernels (convolutions and matrix products) read weights with a float input.
@@ -163,8 +163,7 @@ def export_tflite(
 
 def for_litert(q_model: QuantizedModel) -> tuple[QuantizedModel, list[str]]:
     """Return a model planned for LiteRT and in float32, and notes if it was quantized for another target."""
-    # By name: an altered target of LiteRT stays as the user made it.
-    q_model, notes = planned_for(q_model, None if q_model.target == _TARGET else _TARGET)
+    q_model, notes = planned_for(q_model, _TARGET)
     return in_float32(q_model), notes
 
 

@@ -13,7 +13,7 @@ from keras import layers, ops
 from onnx import numpy_helper
 
 import qdq_workbench as qdq
-from qdq_workbench.errors import ExportError, NotQuantizedError, OutputPathError, UncalibratedError
+from qdq_workbench.errors import ExportError, NotQuantizedError, OutputPathError, TargetError, UncalibratedError
 from qdq_workbench.export.firmware import interpreter
 
 
@@ -260,7 +260,7 @@ def test_a_target_with_float_biases_is_refused(tmp_path):
     own = dataclasses.replace(qdq.targets.get_target("onnxruntime"), name="own", bias="float")
 
     for target in ("tensorrt", own):
-        with pytest.raises(ExportError, match="one of 'litert', 'onnxruntime'"):
+        with pytest.raises(TargetError, match="one of 'litert', 'onnxruntime'"):
             qdq.files.save_firmware(q_model, tmp_path / "model.npz", target=target)
 
 
