@@ -120,7 +120,7 @@ def _check_outputs(found: list[Any], outputs: list[Any]) -> None:
 
 def _let_training_decide(in_training: Trace, found: Trace) -> Trace:
     """Merge two traces, if they differ only in `training` arguments and dropouts, into one that follows the model."""
-    (theirs, their_form), (ours, our_form) = _without_dropouts(in_training), _without_dropouts(found)
+    (theirs, their_form), (_, our_form) = _without_dropouts(in_training), _without_dropouts(found)
     # What a layer computes in training although the model does not train belongs to the function of the whole, which
     # no graph of layers has: Keras lets the mode of a model decide for all of them.
     always = next((step for step in found.steps if _is_on(step.kwargs.get("training"))), None)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import keras
 
 from qdq_workbench import LayerQuantizeConfig, QuantizeConfig
+from qdq_workbench._warned_line import warn_caller
 from qdq_workbench.conversion.engine.rebuild import Rebuilder, clone_operation, copy_variables
 from qdq_workbench.errors import SpecError
 from qdq_workbench.graph_builder import BoundGraph, Call, bind_graph, takes_training
@@ -184,11 +184,12 @@ class _Annotator(Rebuilder):
             clone = clone_operation(inner, inner.name)
             return clone if inner is operation else QuantizeAnnotate(clone, operation.quantize_config)
         if isinstance(operation, keras.layers.Lambda):
-            warnings.warn(
-                f"Lambda layer {operation.name!r} is not annotated and stays in float, because nothing is known about "
-                "its inside; make it a layer of your own and annotate that with a QuantizeConfig to quantize it.",
-                UserWarning,
-                stacklevel=2,
+            warn_caller(
+                UserWarning(
+                    f"Lambda layer {operation.name!r} is not annotated and stays in float, because nothing is known "
+                    "about its inside; make it a layer of your own and annotate that with a QuantizeConfig to quantize "
+                    "it.",
+                )
             )
             return super().make(call)
         return QuantizeAnnotate(super().make(call))
