@@ -3,7 +3,6 @@
 import dataclasses
 
 import keras
-import numpy as np
 import pytest
 from keras import layers
 
@@ -26,7 +25,7 @@ def test_the_line_that_warns_itself():
 
 
 CALLS = {
-    "tfmot": (lambda model: tfmot.quantize_annotate_model(model), "Lambda layer 'double' is not annotated"),
+    "tfmot": (tfmot.quantize_annotate_model, "Lambda layer 'double' is not annotated"),
     "framework information": (
         lambda model: qdq.quantize_model(model, framework_info=mct.FrameworkInfo([layers.Dense], [], ["InputLayer"])),
         "does not know all of the model",
