@@ -231,7 +231,7 @@ INTERNALS = {
         "conversion.engine.quantize_model": ("quantize_named", "composite layers stay whole, and names have a prefix"),
         "conversion.engine.quantized_model": ("check_quantized", "the refusal of a float model"),
         "conversion.engine.rebuild": (
-            "Rebuilder clone_operation copy_variables keras_name unique_names",
+            "Rebuilder clone_operation keras_name unique_names",
             "models are built again with marks on their layers, and without",
         ),
         "conversion.engine.retarget": ("replan", "fixed ranges change the plan of a calibrated model"),
