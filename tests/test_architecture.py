@@ -216,6 +216,9 @@ def test_layer_classes_are_listed_in_the_table_alone(planted):
 #: What the compatibility faces import beside public names, by module, and why no public name does it.
 INTERNALS = {
     "mct": {
+        "_numbers": ("real whole", "settings may be numbers of NumPy"),
+        "_progress": ("is_count", "a number of batches, as `calibrate` takes it"),
+        "_warned_line": ("warn_caller", "warnings name the user's line"),
         "calibration.observers.power_of_two": ("rounded_up", "MCT's functions on arrays compute what `calibrate` does"),
         "placement.decision": ("Decision", "a `QuantizationConfig` changes decisions: author and reason stay"),
         "placement.planner": ("make_plan", "the plan of changed decisions"),
@@ -223,10 +226,12 @@ INTERNALS = {
         "post_training.codebook": ("clustered", "MCT's functions on arrays compute what `codebook_weights` does"),
     },
     "tfmot": {
+        "_numbers": ("whole", "settings may be numbers of NumPy"),
+        "_warned_line": ("warn_caller", "warnings name the user's line"),
         "conversion.engine.quantize_model": ("quantize_named", "composite layers stay whole, and names have a prefix"),
         "conversion.engine.quantized_model": ("check_quantized", "the refusal of a float model"),
         "conversion.engine.rebuild": (
-            "Rebuilder clone_operation copy_variables keras_name unique_names",
+            "Rebuilder clone_operation keras_name unique_names",
             "models are built again with marks on their layers, and without",
         ),
         "conversion.engine.retarget": ("replan", "fixed ranges change the plan of a calibrated model"),

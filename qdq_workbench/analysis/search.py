@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import keras
 
+from qdq_workbench._numbers import whole
 from qdq_workbench._progress import ProgressFunction, check_functions, is_count, shown_progress
 from qdq_workbench.analysis.fingerprint import fingerprint
 from qdq_workbench.analysis.levels import add_levels
@@ -161,7 +162,7 @@ def search(
     measure = get_metric(metric)
     goal = Goal(objective, accuracy_floor, max_bytes, max_ms, max_loss)
     check_goal(goal, measure, evaluate)
-    _check_bits(bits)
+    bits, threads = _checked_bits(bits), whole(threads)
     _check_choices(pairs, share, threads)
     given = read_samples(model, data, batch_size, steps)
     samples, held_out = _parts(model, given, confirmation_data, batch_size, evaluate)
@@ -212,11 +213,11 @@ def search(
     first, start = by_start[""].of({}), by_start[best.case].base
     return SearchResult(
         model=model.name,
-        accuracy_floor=accuracy_floor,
-        max_loss=max_loss,
+        accuracy_floor=goal.floor,
+        max_loss=goal.max_loss,
         search_floor=goal.floor_beside(float_accuracy),
-        max_bytes=max_bytes,
-        max_ms=max_ms,
+        max_bytes=goal.max_bytes,
+        max_ms=goal.max_ms,
         objective=objective,
         metric=name,
         met=met,
@@ -301,8 +302,10 @@ def _switches(q_model: QuantizedModel, samples: Samples, metric: Metric) -> Call
     return make
 
 
-def _check_bits(bits: Any) -> None:
+def _checked_bits(bits: Any) -> list[int]:
+    """Return widths as integers of Python; raise DataError unless they are a list of integers from 2 to 16."""
+    found: list[Any] = list(map(whole, bits)) if isinstance(bits, (list, tuple, range)) else [None]
     # `type(n) is int`, because True is an instance of int.
-    whole = isinstance(bits, (list, tuple, range)) and all(type(n) is int and 2 <= n <= 16 for n in bits)
-    if not whole:
+    if not all(type(n) is int and 2 <= n <= 16 for n in found):
         raise DataError(f"bits must be a list of integers from 2 to 16, such as [4, 8]. Received: bits={bits!r}")
+    return found

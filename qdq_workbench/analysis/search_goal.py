@@ -6,6 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
+from qdq_workbench._numbers import real
 from qdq_workbench.analysis.metrics import METRICS, Metric
 from qdq_workbench.analysis.search_result import SearchStep
 from qdq_workbench.errors import DataError
@@ -33,6 +34,11 @@ class Goal:
     max_ms: float | None
     max_loss: float | None = None
     ceiling: float = float("inf")
+
+    def __post_init__(self) -> None:
+        """Make numbers of Python of the numbers, whose comparisons are saved as JSON."""
+        for field in ("floor", "max_bytes", "max_ms", "max_loss", "ceiling"):
+            object.__setattr__(self, field, real(getattr(self, field)))
 
     @property
     def is_timed(self) -> bool:

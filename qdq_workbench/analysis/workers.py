@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import numbers
 from collections.abc import Generator, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -75,7 +76,7 @@ def check_workers(n_jobs: Any) -> None:
     Raises:
         DataError: If it is something else.
     """
-    if n_jobs is not None and (isinstance(n_jobs, bool) or not isinstance(n_jobs, int) or n_jobs == 0):
+    if n_jobs is not None and (isinstance(n_jobs, bool) or not isinstance(n_jobs, numbers.Integral) or n_jobs == 0):
         raise DataError(f"n_jobs must be an integer, such as 2, or -1 for all processors. Received: n_jobs={n_jobs!r}")
 
 

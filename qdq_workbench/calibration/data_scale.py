@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from qdq_workbench._warned_line import warn_caller
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
-from qdq_workbench.conversion.engine.warned_line import warn_caller
 from qdq_workbench.errors import DataScaleWarning
 
 Range = tuple[float, float]

@@ -7,7 +7,6 @@ the grid unused.
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from qdq_workbench._pages import page
+from qdq_workbench._warned_line import warn_caller
 from qdq_workbench.calibration.failures import failures_named
 from qdq_workbench.conversion.engine.float_view import float_view
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, Range
@@ -88,14 +88,14 @@ def warn_of_unsettled(tensors: Mapping[str, tuple[Range, Range]], *, begins_anew
         if begins_anew
         else "freeze=True keeps them for training too, which will clip or lose most of these values."
     )
-    warnings.warn(
-        "The moving statistics of the batch normalizations do not match these data: the float model is not fully "
-        "trained, or these data are preprocessed differently from its training data. The ranges hold for inference, "
-        f"but in training the tensors have other ranges. {meanwhile} Check the preprocessing; if it is right, train "
-        f"the float model longer before quantizing it; more on {page('howto/accuracy.md')}. "
-        f"Received: {len(tensors)} tensors with other ranges in training: {shown}{more}",
-        UnsettledStatisticsWarning,
-        stacklevel=3,
+    warn_caller(
+        UnsettledStatisticsWarning(
+            "The moving statistics of the batch normalizations do not match these data: the float model is not fully "
+            "trained, or these data are preprocessed differently from its training data. The ranges hold for "
+            f"inference, but in training the tensors have other ranges. {meanwhile} Check the preprocessing; if it is "
+            f"right, train the float model longer before quantizing it; more on {page('howto/accuracy.md')}. "
+            f"Received: {len(tensors)} tensors with other ranges in training: {shown}{more}",
+        )
     )
 
 

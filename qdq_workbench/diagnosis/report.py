@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from qdq_workbench._documents import SavedReport, json_number
+from qdq_workbench._numbers import whole
 from qdq_workbench._progress import ProgressFunction, check_functions, shown_progress
 from qdq_workbench.analysis.metrics import Metric
 from qdq_workbench.analysis.samples import Samples, read_samples
@@ -191,6 +192,7 @@ class Diagnosis(SavedReport):
         # By identity, as Cause has eq=False: a cause of another report is refused, however similar.
         if isinstance(cause, Cause) and cause in self.causes:
             return cause
+        cause = whole(cause)
         if isinstance(cause, int) and not isinstance(cause, bool) and 0 <= cause < len(self.causes):
             return self.causes[cause]
         kinds = [each.kind for each in self.causes]

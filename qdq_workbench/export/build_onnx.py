@@ -21,6 +21,7 @@ import numpy as np
 import onnx
 
 from qdq_workbench._interrupts import interrupts_held, safe_point
+from qdq_workbench._numbers import whole
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export.encodings import Encoding
 from qdq_workbench.export.finish import final_names, finish, settle_names
@@ -122,6 +123,7 @@ def choose_opset(opset: int | None, encodings: list[Encoding], half: HalfRequest
     blocks = any(encoding.spec.block_size is not None for encoding in encodings)
     if opset is None:
         return max(WIDE_INTEGER_OPSET if wide or blocks else DEFAULT_OPSET, 0 if half is None else half.kind.opset)
+    opset = whole(opset)
     if isinstance(opset, bool) or not isinstance(opset, int) or not MIN_OPSET <= opset <= MAX_OPSET:
         raise ExportError(f"Supported opsets are {MIN_OPSET} to {MAX_OPSET}. Received: opset={opset!r}")
     if wide and opset < WIDE_INTEGER_OPSET:

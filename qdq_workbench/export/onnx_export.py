@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pathlib
 import time
-import warnings
 from typing import Any
 
 import keras
@@ -13,6 +12,7 @@ import onnx
 from qdq_workbench._collector import collector_paused
 from qdq_workbench._files import check_name
 from qdq_workbench._interrupts import interrupts_held, safe_point
+from qdq_workbench._warned_line import warn_caller
 from qdq_workbench.conversion.engine.cut import Cut, cut_model
 from qdq_workbench.conversion.engine.folding import FoldingRebuilder
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
@@ -117,7 +117,7 @@ def export_onnx(
     left_out = [tensor.name for tensor in q_model.plan.tensors if (tensor.kind, tensor.name) not in tensors]
     if left_out:
         notes.append(left_out_note(left_out))
-        warnings.warn(notes[-1], stacklevel=3)  # past the decorator
+        warn_caller(UserWarning(notes[-1]))
     return ExportReport(
         path=written,
         target=q_model.plan.target_label,

@@ -10,6 +10,7 @@ import re
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras import tree
 
@@ -89,12 +90,11 @@ def trace_call(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output
         )
     if layer.activity_regularizer is not None:
         raise CannotEnterError("it has an activity regularizer; give it to a layer inside")
-    if not takes_training(layer):
+    if not any(map(takes_training, (layer, *inner_layers(layer)))):
         found = _Tracer(layer, args, kwargs).trace()
     else:
-        given = {key: value for key, value in kwargs.items() if key != "training"}
         # `training` may decide in Python which calls are made, so the code is run for both values.
-        in_training, found = (_Tracer(layer, args, {**given, "training": on}).trace() for on in (True, False))
+        in_training, found = (_Tracer(layer, args, kwargs, training=on).trace() for on in (True, False))
         found = _let_training_decide(in_training, found)
     _check_outputs(found.outputs, outputs)
     return found
@@ -120,22 +120,33 @@ def _check_outputs(found: list[Any], outputs: list[Any]) -> None:
 
 def _let_training_decide(in_training: Trace, found: Trace) -> Trace:
     """Merge two traces, if they differ only in `training` arguments and dropouts, into one that follows the model."""
-    (theirs, their_form), (ours, our_form) = _without_dropouts(in_training), _without_dropouts(found)
-    # A dropout that is on at inference too belongs to the function of the layer, not to its training.
-    always = any(step.kwargs.get("training") is True for step in found.steps if _is_dropout(step))
-    if their_form != our_form or always:
+    (theirs, their_form), (_, our_form) = _without_dropouts(in_training), _without_dropouts(found)
+    # What a layer computes in training although the model does not train belongs to the function of the whole, which
+    # no graph of layers has: Keras lets the mode of a model decide for all of them.
+    always = next((step for step in found.steps if _is_on(step.kwargs.get("training"))), None)
+    if always is not None:
+        raise CannotEnterError(
+            f"it calls {always.name!r} ({type(always.operation).__name__}) with training=True at inference too; leave "
+            "that argument out, or hand on the `training` of its own call"
+        )
+    if their_form != our_form:
         raise CannotEnterError(
             "it computes something else in training than `training` arguments of the layers inside decide; let layers "
             "such as Dropout decide"
         )
-    for step, at_inference in zip(theirs, ours, strict=True):
-        if step.kwargs.get("training") is True and at_inference.kwargs.get("training") is False:
+    for step in theirs:
+        if _is_on(step.kwargs.get("training")):
             del step.kwargs["training"]
     # The trace in training is returned, because code such as `if training:` calls dropouts in that one alone.
     for step in in_training.steps:
         if _is_dropout(step):
             step.kwargs.pop("training", None)
     return in_training
+
+
+def _is_on(training: Any) -> bool:
+    """Return whether a `training` argument is true, as a bool or as another number."""
+    return isinstance(training, (bool, int, float, np.generic)) and bool(training)
 
 
 def _is_dropout(step: Step) -> bool:
@@ -183,10 +194,14 @@ def _is_made_by_a_trace(operation: Any) -> bool:
 class _Tracer:
     """Runs the code of a layer once and collects the calls that it makes."""
 
-    def __init__(self, layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self, layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, training: bool | None = None
+    ) -> None:
         self._layer = layer
         self._scope = TraceScope()
-        self._call = args, kwargs
+        told = training is not None and takes_training(layer)
+        self._call = args, {**kwargs, "training": training} if told else kwargs
+        self._training = training
         self._given = unique_tensors(self._call)
         self._inputs = [keras.KerasTensor(tensor.shape, dtype=tensor.dtype) for tensor in self._given]
         self._outputs: Any = None
@@ -211,7 +226,7 @@ class _Tracer:
     def _run(self) -> None:
         """Run the code and collect its steps; open sizes and variables are tensors of the graph being built."""
         with open_sizes(self._scope), ReadsVariables(self._scope) as reads:
-            runner = Runner(self._layer, self._call_layer)
+            runner = Runner(self._layer, self._call_layer, self._training)
             runner(self._inputs)
         if reads.changes:
             raise CannotEnterError(reads.changes)

@@ -83,17 +83,20 @@ class Runner(keras.layers.Layer):
     Args:
         layer: The layer.
         function: The function, of a list of tensors.
+        training: The mode of the model, which the layers inside follow if they are not told; None for none.
     """
 
-    def __init__(self, layer: Any, function: Callable[[Sequence[Any]], Any]) -> None:
+    def __init__(self, layer: Any, function: Callable[[Sequence[Any]], Any], training: bool | None = None) -> None:
         super().__init__(dtype=layer.dtype_policy, autocast=layer.autocast)
         self._convert_input_args = layer._convert_input_args
-        self._function = function
+        self._function, self._training = function, training
         self.result: Any = None
         self.built = True
 
     def call(self, tensors: Any) -> Any:
         """Call the function."""
+        if self._training is not None:
+            self._get_call_context().training = self._training
         self.result = self._function(tensors)
         return []  # returned tensors would record this call in their history
 

@@ -36,7 +36,7 @@ from qdq_workbench import (
 from qdq_workbench.errors import DataError, SpecError
 from qdq_workbench.mct.decisions import adapted_plan
 from qdq_workbench.mct.default_keras_info import DEFAULT_KERAS_INFO
-from qdq_workbench.mct.gradient_ptq import GradientPTQConfig, check_n_iter
+from qdq_workbench.mct.gradient_ptq import GradientPTQConfig, checked_n_iter
 from qdq_workbench.mct.inserted import inserted_operations, knowing
 from qdq_workbench.mct.quantization_config import (
     CALIBRATION_METHODS,
@@ -125,14 +125,13 @@ class _Data:
     """The representative data, which can be read several times."""
 
     def __init__(self, source: Any, n_iter: int) -> None:
-        check_n_iter(n_iter)
         if not callable(source):
             raise DataError(
                 "representative_data_gen must be a function that returns a batch, a list of one array per input, or a "
                 f"generator function that yields batches. Received: {type(source).__name__}"
             )
         self._source = source
-        self._n_iter = n_iter
+        self._n_iter = checked_n_iter(n_iter)
 
     def of(self, source: Any) -> _Data:
         """Return the same number of batches from another function."""

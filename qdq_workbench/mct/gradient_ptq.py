@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from qdq_workbench._progress import is_count
 from qdq_workbench.errors import DataError, SpecError
 
 _INSTEAD = {
@@ -50,7 +51,7 @@ class GradientPTQConfig:
 
     def __post_init__(self) -> None:
         """Check the arguments."""
-        check_n_iter(self.n_iter)
+        object.__setattr__(self, "n_iter", checked_n_iter(self.n_iter))
         if not isinstance(self.train_bias, bool):
             raise SpecError(f"train_bias must be True or False. Received: train_bias={self.train_bias!r}")
         for name, advice in _INSTEAD.items():
@@ -66,7 +67,8 @@ class GradientPTQConfig:
             )
 
 
-def check_n_iter(n_iter: Any) -> None:
-    """Raise SpecError unless a number of batches is an integer from 1 on."""
-    if isinstance(n_iter, bool) or not isinstance(n_iter, int) or n_iter < 1:
+def checked_n_iter(n_iter: Any) -> int:
+    """Return a number of batches as an int; raise SpecError unless it is an integer from 1 on."""
+    if not is_count(n_iter):
         raise SpecError(f"n_iter must be an integer from 1 on. Received: n_iter={n_iter!r}")
+    return int(n_iter)

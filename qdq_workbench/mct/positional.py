@@ -8,11 +8,12 @@ and a number of bits in 1.3; later versions leave both to the target. Version 1.
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from qdq_workbench import QuantizationMethod
+from qdq_workbench._numbers import whole
+from qdq_workbench._warned_line import warn_caller
 from qdq_workbench.errors import SpecError
 
 C = TypeVar("C", bound=type)
@@ -69,8 +70,7 @@ def in_any_order(fields: Sequence[str]) -> Callable[[C], C]:
             without_effect = [name for name in _ABSENT if given.pop(name, False)]
             initialize(self, **given)
             if without_effect:
-                message = f"Not available, so without effect: {', '.join(without_effect)}."
-                warnings.warn(message, UserWarning, stacklevel=2)
+                warn_caller(UserWarning(f"Not available, so without effect: {', '.join(without_effect)}."))
 
         kind.__init__ = from_arguments
         return cls
@@ -102,7 +102,7 @@ def _named(args: Sequence[Any], named: Mapping[str, Any], fields: Sequence[str])
 def _version_of(args: Sequence[Any]) -> str:
     if len(args) > 2 and isinstance(args[2], QuantizationMethod):
         return "1.0 to 1.2"
-    if len(args) > 2 and isinstance(args[2], int) and not isinstance(args[2], bool):
+    if len(args) > 2 and isinstance(whole(args[2]), int) and not isinstance(args[2], bool):
         return "1.3"
     # Argument 9, counted from 0, is the switch activation_channel_equalization in 1.7, else the number z_threshold.
     if len(args) > 9 and isinstance(args[9], bool):

@@ -6,10 +6,11 @@ import dataclasses
 import enum
 import math
 import numbers
-import warnings
 from typing import Any
 
 from qdq_workbench import QuantizationMethod
+from qdq_workbench._numbers import real, whole
+from qdq_workbench._warned_line import warn_caller
 from qdq_workbench.errors import SpecError
 from qdq_workbench.mct.positional import in_any_order
 
@@ -171,15 +172,17 @@ class QuantizationConfig:
             if getattr(self, field) not in (True, False):
                 raise SpecError(f"{field} must be True or False. Received: {field}={getattr(self, field)!r}")
         for field in _NUMBERS:
-            value = getattr(self, field)
-            if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            value = real(getattr(self, field))
+            setattr(self, field, value)
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
                 raise SpecError(f"{field} must be a number. Received: {field}={value!r}")
         with_codebook = self.weights_quantization_method in _CODEBOOKS
         # As many bits as `codebook_weights` takes: a codebook is for few levels.
         widths = {"activation_n_bits": (2, 16), "weights_n_bits": (1, 8) if with_codebook else (2, 16)}
         for field, (fewest, most) in widths.items():
-            bits = getattr(self, field)
-            if isinstance(bits, bool) or not isinstance(bits, numbers.Integral) or not fewest <= int(bits) <= most:
+            bits = whole(getattr(self, field))
+            setattr(self, field, bits)
+            if isinstance(bits, bool) or not isinstance(bits, int) or not fewest <= bits <= most:
                 codebook = f" with {self.weights_quantization_method.name}" if (fewest, most) == (1, 8) else ""
                 raise SpecError(
                     f"{field} must be an integer from {fewest} to {most}{codebook}. Received: {field}={bits!r}"
@@ -194,12 +197,7 @@ class QuantizationConfig:
         missing = [name for name in _NOT_AVAILABLE if getattr(self, name)]
         missing += ["z_threshold"] if self.z_threshold != math.inf else []
         if missing:
-            warnings.warn(
-                f"Not available, so without effect: {', '.join(missing)}.",
-                UserWarning,
-                # This method, __post_init__, the dataclass's __init__, `from_arguments`, the caller.
-                stacklevel=5,
-            )
+            warn_caller(UserWarning(f"Not available, so without effect: {', '.join(missing)}."))
 
     @property
     def uses_codebook(self) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from qdq_workbench._warned_line import warn_caller
 from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph.kinds import ACTIVATION_LAYERS
 from qdq_workbench.graph.model_graph import ModelGraph, Node
@@ -80,11 +80,11 @@ class FrameworkDecisions:
         if self._problems:
             found = list(dict.fromkeys(self._problems))
             shown = "; ".join(found[:8]) + ("; ..." if len(found) > 8 else "")
-            warnings.warn(
-                f"The framework_info does not know all of the model; what it does not know stays in float: {shown}. "
-                "Add the class to one of its lists, or the activation to its activation_min_max_mapping.",
-                UserWarning,
-                stacklevel=4,  # the line that calls plan_placement
+            warn_caller(
+                UserWarning(
+                    "The framework_info does not know all of the model; what it does not know stays in float: "
+                    f"{shown}. Add the class to one of its lists, or the activation to its activation_min_max_mapping.",
+                )
             )
 
     def _kernel(self, node: Node) -> Decision:

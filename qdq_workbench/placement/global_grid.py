@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from qdq_workbench._numbers import whole
 from qdq_workbench.errors import SpecError
 from qdq_workbench.graph.model_graph import INTEGERS, ModelGraph, Node
 from qdq_workbench.placement.decision import Decision
@@ -50,7 +51,7 @@ def _changes() -> dict[str, Any]:
     package = vars(sys.modules[__name__.partition(".")[0]])
     changes = {}
     for variable, (field, usual) in _VARIABLES.items():
-        value = package[variable]
+        value = whole(package[variable])
         if isinstance(usual, bool):
             fits, expected = isinstance(value, bool), "True or False"
         else:

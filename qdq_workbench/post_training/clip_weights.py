@@ -11,6 +11,7 @@ from collections.abc import Callable
 import keras
 import numpy as np
 
+from qdq_workbench._numbers import real, whole
 from qdq_workbench.calibration.observers.range_search import RangeSearch, power_error
 from qdq_workbench.errors import QuantizerError
 from qdq_workbench.placement.plan import PlacementPlan
@@ -67,9 +68,10 @@ def clip_weights(
     """
     if method not in ("lp", *_POWERS):
         raise QuantizerError(f'method must be "mse", "mae" or "lp". Received: method={method!r}')
-    if isinstance(candidates, bool) or not isinstance(candidates, (int, np.integer)) or candidates < 2:
+    candidates, p = whole(candidates), real(p)
+    if isinstance(candidates, bool) or not isinstance(candidates, int) or candidates < 2:
         raise QuantizerError(f"candidates must be an integer from 2 on. Received: candidates={candidates!r}")
-    if isinstance(p, bool) or not isinstance(p, (int, float, np.number)) or not 0 < p < np.inf:
+    if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0 < p < np.inf:
         raise QuantizerError(f"p must be a number above 0. Received: p={p!r}")
     error = power_error(_POWERS.get(method, p))
     placements = weight_placements(model, bind_float(model), plan, target)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import keras
 import numpy as np
 
+from qdq_workbench._numbers import whole
 from qdq_workbench.errors import QuantizerError
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.targets import Target
@@ -66,7 +67,8 @@ def codebook_weights(
     """
     if method not in ("lut", "kmeans"):
         raise QuantizerError(f'method must be "lut" or "kmeans". Received: method={method!r}')
-    if isinstance(num_bits, bool) or not isinstance(num_bits, (int, np.integer)) or not 1 <= num_bits <= 8:
+    num_bits = whole(num_bits)
+    if isinstance(num_bits, bool) or not isinstance(num_bits, int) or not 1 <= num_bits <= 8:
         raise QuantizerError(f"num_bits must be an integer from 1 to 8. Received: num_bits={num_bits!r}")
     placements = weight_placements(model, bind_float(model), plan, target)
     copy, layers = copy_of(model)

@@ -21,10 +21,10 @@ from typing import Any
 import keras
 import numpy as np
 
+from qdq_workbench.conversion.engine.folding import lossless_folds
 from qdq_workbench.conversion.engine.rebuild import Rebuilder
 from qdq_workbench.conversion.transforms.fold_batch_norm import fold_batch_norm
 from qdq_workbench.errors import QuantizerError
-from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph.op_kinds import activation_name
 from qdq_workbench.graph_builder import bind_graph
 from qdq_workbench.post_training.chains import SCALED_AXES, Chain, find_chains
@@ -126,7 +126,7 @@ def _deviations(model: keras.Model) -> dict[str, np.ndarray]:
     # Folding rebuilds the model, so its layers have the names that a `Rebuilder` gives them.
     names = Rebuilder(bound).names
     found = {}
-    for fold in find_folds(bound.graph):
+    for fold in lossless_folds(bound):
         norm = layers[fold.batch_norm.name]
         size = norm.moving_mean.shape
         gamma = np.asarray(norm.gamma, np.float64) if norm.scale else np.ones(size)

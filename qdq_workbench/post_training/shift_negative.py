@@ -20,6 +20,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from qdq_workbench._numbers import real
 from qdq_workbench.errors import SpecError
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name, is_activation
@@ -64,6 +65,7 @@ def shift_negative(
         >>> bool(np.allclose(shift_negative(model)(x), model(x), atol=1e-5))
         True
     """
+    ratio = real(ratio)
     if isinstance(ratio, bool) or not isinstance(ratio, (int, float)) or not ratio >= 0.0:
         raise SpecError(f"ratio must be a number from 0 on: a share of the largest value. Received: ratio={ratio!r}")
     bound = bind_float(model)

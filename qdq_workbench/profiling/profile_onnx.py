@@ -13,7 +13,8 @@ import onnx
 
 from qdq_workbench._files import as_path
 from qdq_workbench._interrupts import interrupts_held
-from qdq_workbench._progress import check_functions
+from qdq_workbench._numbers import whole
+from qdq_workbench._progress import check_functions, is_count
 from qdq_workbench._scratch import scratch_folder
 from qdq_workbench.errors import DataError, FileAccessError, QDQError
 from qdq_workbench.export.metadata import noted_target
@@ -100,10 +101,11 @@ def profile_onnx(
     if runtime not in _RUNTIMES:
         raise QDQError(f"The runtime must be one of {', '.join(map(repr, _RUNTIMES))}. Received: runtime={runtime!r}")
     for name, value in (("threads", threads), ("rounds", rounds), ("batch", batch)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        if value is not None and not is_count(value):
             raise QDQError(f"{name} must be an integer of at least 1. Received: {name}={value!r}")
     if threads is not None and threads > MOST_THREADS:
         raise QDQError(f"threads may be {MOST_THREADS} at most. Received: threads={threads!r}")
+    threads, rounds, batch = map(whole, (threads, rounds, batch))  # the report is saved as JSON
     check_functions(progress=progress, stop=stop)
     paths = [as_path(one, FileAccessError) for one in ((path,) if baseline is None else (path, baseline))]
     if runtime == "litert":

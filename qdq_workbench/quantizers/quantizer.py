@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from qdq_workbench._numbers import whole
 from qdq_workbench.errors import QuantizerError
 from qdq_workbench.quantizers import numerics, replicas
 from qdq_workbench.quantizers.block_tensors import reduced
@@ -83,7 +84,7 @@ class Quantizer:
             axis=axis if per_axis else None,
             block_size=block_size,
         )
-        self._axis = axis
+        self._axis = whole(axis)
 
     @classmethod
     def from_spec(cls, spec: QuantizerSpec, **settings: Any) -> Quantizer:

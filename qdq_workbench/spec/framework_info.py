@@ -10,6 +10,7 @@ import enum
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
+from qdq_workbench._numbers import real, whole
 from qdq_workbench.errors import SpecError
 
 Range = tuple[float | None, float | None]
@@ -217,7 +218,7 @@ class FrameworkInfo:
         axes = _find(mapping.known_dict, name_of(layer))
         if axes is None and mapping.default_factory is not None:
             axes = mapping.default_factory()
-        return None if axes is None else axes[0]
+        return None if axes is None else whole(axes[0])
 
     def __repr__(self) -> str:
         lists = (self.kernel_ops, self.activation_ops, self.no_quantization_ops)
@@ -277,7 +278,10 @@ def _checked_mapping(given: Mapping[str, Any], argument: str) -> Mapping[Any, An
 
 
 def _checked_ranges(given: Mapping[str, Any], argument: str) -> Mapping[Any, Range]:
-    ranges = _checked_mapping(given, argument)
+    ranges = {
+        key: tuple(map(real, value)) if isinstance(value, (tuple, list)) else value
+        for key, value in _checked_mapping(given, argument).items()
+    }
     for key, value in ranges.items():
         pair = isinstance(value, (tuple, list)) and len(value) == 2
         ends = [end for end in value if end is not None] if pair else []

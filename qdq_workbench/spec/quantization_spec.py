@@ -6,13 +6,13 @@ import dataclasses
 import html
 import importlib
 import json
-import operator
 import pathlib
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 from qdq_workbench._documents import read_document
 from qdq_workbench._files import write_text
+from qdq_workbench._numbers import whole
 from qdq_workbench.errors import SpecError, nearest_names
 from qdq_workbench.spec.name_patterns import name_matcher
 from qdq_workbench.spec.quantize_config import LayerQuantizeConfig, QuantizeConfig
@@ -271,18 +271,12 @@ def _spread_indices(value: Any, count: int, several: bool) -> list[Any]:
             "quantization_index must be a list of integers such as [0, 1], or None for all inputs. "
             f"Received: quantization_index={value!r}"
         )
-    value = [_plain(item) for item in value]
+    value = [whole(item) for item in value]
     # Also if it is as long as the list of names: a list per name holds lists.
     if all(isinstance(item, int) and not isinstance(item, bool) for item in value):
         return [list(value) for _ in range(count)]
     spread = _spread("quantization_index", value, count, several)
-    return [[_plain(index) for index in item] if isinstance(item, (list, tuple)) else item for item in spread]
-
-
-def _plain(index: Any) -> Any:
-    """Convert a NumPy integer to int; return anything else as it is."""
-    # A bool can be an index for Python; it stays one here, to be refused.
-    return index if isinstance(index, bool) or not hasattr(index, "__index__") else operator.index(index)
+    return [[whole(index) for index in item] if isinstance(item, (list, tuple)) else item for item in spread]
 
 
 def _check_entry(entry: LayerConfig) -> None:

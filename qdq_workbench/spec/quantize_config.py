@@ -9,12 +9,15 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from qdq_workbench._numbers import real, whole
 from qdq_workbench.errors import SpecError, nearest_names
 from qdq_workbench.spec.quantizer_method import METHOD_SETTINGS, METHODS
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec, is_block_size
 
 _SITES = ("weight", "activation", "output")
 _FLAGS = ("symmetric", "signed", "narrow_range", "per_axis")
+#: Numbers of any type become numbers of Python, which a saved configuration can hold.
+_PLAIN = {**dict.fromkeys(("num_bits", "axis", "block_size"), whole), **dict.fromkeys(METHOD_SETTINGS, real)}
 _KEYS = ("num_bits", *_FLAGS, "axis", "block_size", "quantizer", *METHOD_SETTINGS)
 
 
@@ -219,6 +222,13 @@ def _checked(site: str, settings: Any, *, of_weight: bool) -> dict[str, Any]:
             raise SpecError(
                 f"{site} has a setting that no quantizer knows. {nearest_names(str(key), _KEYS)} Received: {key!r}"
             )
+    plain = {key: _PLAIN[key](value) if key in _PLAIN else value for key, value in settings.items()}
+    _check_settings(site, plain, of_weight=of_weight)
+    return plain
+
+
+def _check_settings(site: str, settings: Mapping[str, Any], *, of_weight: bool) -> None:
+    """Raise an error unless the settings of one site are valid."""
     for flag in _FLAGS:
         if not isinstance(settings.get(flag, False), bool):
             raise SpecError(f"{site}: {flag} must be True or False. Received: {flag}={settings[flag]!r}")
@@ -237,7 +247,6 @@ def _checked(site: str, settings: Any, *, of_weight: bool) -> dict[str, Any]:
     except ValueError as error:
         raise SpecError(f"{site}: {error}") from error
     _check_method(site, settings)
-    return dict(settings)
 
 
 def _check_blocks(site: str, settings: Mapping[str, Any], *, of_weight: bool) -> None:

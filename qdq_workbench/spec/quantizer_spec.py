@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from qdq_workbench._numbers import whole
 from qdq_workbench.errors import QuantizerError
 
 MIN_BITS, MAX_BITS = 2, 16
@@ -51,6 +52,8 @@ class QuantizerSpec:
     block_size: int | None = None
 
     def __post_init__(self) -> None:
+        for field in ("num_bits", "axis", "block_size"):
+            object.__setattr__(self, field, whole(getattr(self, field)))
         if (
             isinstance(self.num_bits, bool)
             or not isinstance(self.num_bits, int)

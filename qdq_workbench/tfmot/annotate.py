@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import keras
 
 from qdq_workbench import LayerQuantizeConfig, QuantizeConfig
-from qdq_workbench.conversion.engine.rebuild import Rebuilder, clone_operation, copy_variables
+from qdq_workbench._warned_line import warn_caller
+from qdq_workbench.conversion.engine.rebuild import Rebuilder, clone_operation
 from qdq_workbench.errors import SpecError
 from qdq_workbench.graph_builder import BoundGraph, Call, bind_graph, takes_training
 from qdq_workbench.spec.quantization_spec import config_from_dict, config_to_dict
@@ -177,18 +177,19 @@ class _Annotator(Rebuilder):
     def make(self, call: Call) -> Any:
         operation, inner = call.operation, inner_of(call.operation)
         if self._configs is not None:
-            clone = clone_operation(inner, inner.name)
+            clone = self._copy_of(inner)
             config = self._configs.get(inner.name)
             return clone if config is None else QuantizeAnnotate(clone, config)
         if not isinstance(operation, keras.layers.Layer) or isinstance(operation, QuantizeAnnotate):
-            clone = clone_operation(inner, inner.name)
+            clone = self._copy_of(inner)
             return clone if inner is operation else QuantizeAnnotate(clone, operation.quantize_config)
         if isinstance(operation, keras.layers.Lambda):
-            warnings.warn(
-                f"Lambda layer {operation.name!r} is not annotated and stays in float, because nothing is known about "
-                "its inside; make it a layer of your own and annotate that with a QuantizeConfig to quantize it.",
-                UserWarning,
-                stacklevel=2,
+            warn_caller(
+                UserWarning(
+                    f"Lambda layer {operation.name!r} is not annotated and stays in float, because nothing is known "
+                    "about its inside; make it a layer of your own and annotate that with a QuantizeConfig to quantize "
+                    "it.",
+                )
             )
             return super().make(call)
         return QuantizeAnnotate(super().make(call))
@@ -197,7 +198,14 @@ class _Annotator(Rebuilder):
         sources = {call.node.layer: call.operation for call in self.bound.calls}
         for layer, clone in self.clones.items():
             if isinstance(clone, QuantizeAnnotate) or self._configs is not None:
-                copy_variables(inner_of(sources[layer]), inner_of(clone))
+                self.copy_state(inner_of(sources[layer]), inner_of(clone))
+
+    def _copy_of(self, inner: Any) -> Any:
+        """Return a copy of a layer without its mark; variables begin with its values instead of random ones."""
+        clone = clone_operation(inner, inner.name)
+        if isinstance(clone, keras.layers.Layer):
+            self.late.copied(inner, clone)
+        return clone
 
 
 def inner_of(operation: Any) -> Any:

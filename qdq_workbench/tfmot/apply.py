@@ -9,7 +9,7 @@ import keras
 
 from qdq_workbench import LayerQuantizeConfig, Node, QuantizationSpec, QuantizeConfig, QuantizedModel, Target
 from qdq_workbench.conversion.engine.quantize_model import quantize_named
-from qdq_workbench.conversion.engine.rebuild import Rebuilder, clone_operation, copy_variables, keras_name, unique_names
+from qdq_workbench.conversion.engine.rebuild import Rebuilder, clone_operation, keras_name, unique_names
 from qdq_workbench.errors import SpecError
 from qdq_workbench.graph.op_kinds import BEFORE_ACTIVATION
 from qdq_workbench.graph_builder import BoundGraph, Call, bind_graph
@@ -182,7 +182,7 @@ class _Unwrapper(Rebuilder):
 
     def make(self, call: Call) -> Any:
         layer, name = inner_of(call.operation), self.names[call.node.layer]
-        clone = clone_operation(layer, name)
+        clone = self._late_copy(layer, clone_operation(layer, name))
         if not isinstance(call.operation, QuantizeAnnotate):
             return clone
         config = call.operation.quantize_config
@@ -192,17 +192,24 @@ class _Unwrapper(Rebuilder):
             return clone
         function = layer.activation
         # The pair stands between this layer and its activation, which therefore becomes a layer of its own.
-        clone = clone_operation(type(layer).from_config({**layer.get_config(), "activation": "linear"}), name)
+        linear = type(layer).from_config({**layer.get_config(), "activation": "linear"})
+        clone = self._late_copy(layer, clone_operation(linear, name))
         split = keras.layers.Activation(function, name=self.free_name(f"{name}_{found}"), dtype=layer.dtype_policy)
         self.behind[call.node.layer] = split
         self.marks[split.name] = None if config is None else _after_activation(layer, config, found)
+        return clone
+
+    def _late_copy(self, layer: Any, clone: Any) -> Any:
+        """Return a copy, whose variables begin with the values of the layer instead of random ones."""
+        if isinstance(clone, keras.layers.Layer):
+            self.late.copied(layer, clone)
         return clone
 
     def copy_weights(self) -> None:
         sources = {call.node.layer: call.operation for call in self.bound.calls}
         for layer, clone in self.clones.items():
             if isinstance(clone, keras.layers.Layer):
-                copy_variables(inner_of(sources[layer]), clone)
+                self.copy_state(inner_of(sources[layer]), clone)
 
 
 class _OutputOnly(QuantizeConfig):

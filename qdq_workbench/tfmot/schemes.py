@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from qdq_workbench._numbers import whole
+
 
 @dataclasses.dataclass(frozen=True)
 class DefaultQuantizeScheme:
@@ -18,6 +20,11 @@ class DefaultQuantizeScheme:
     disable_per_axis: bool = False
     num_bits_weight: int = 8
     num_bits_activation: int = 8
+
+    def __post_init__(self) -> None:
+        # Configs are made of the widths, and saved with the model.
+        for field in ("num_bits_weight", "num_bits_activation"):
+            object.__setattr__(self, field, whole(getattr(self, field)))
 
 
 class Default8BitQuantizeScheme(DefaultQuantizeScheme):

@@ -128,3 +128,20 @@ def test_a_layer_that_is_not_folded_is_copied_once(monkeypatch):
     folded = fold_batch_norm(model)
     assert not assigned  # its variables start with the values
     np.testing.assert_array_equal(folded.get_layer("head").kernel, kernel)
+
+
+@pytest.mark.parametrize("regularized", ["conv", "norm"])
+def test_an_activity_regularizer_sees_what_it_saw(regularized):
+    given = {regularized: {"activity_regularizer": "l2"}}
+    image = keras.Input((6, 6, 2), name="image")
+    hidden = layers.Conv2D(4, 3, name="conv", **given.get("conv", {}))(image)
+    hidden = layers.BatchNormalization(name="norm", **given.get("norm", {}))(hidden)
+    model = shake(keras.Model(image, layers.BatchNormalization(name="last")(layers.Conv2D(3, 1, name="head")(hidden))))
+    folded, x = fold_batch_norm(model), samples(model)
+    assert [layer.name for layer in folded.layers] == ["image", "conv", "norm", "head"]
+    np.testing.assert_allclose(folded(x), model(x), atol=1e-5)
+    (ours,), (theirs,) = folded.losses, model.losses
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+    # A file has no loss, so all of them are folded there.
+    folds = qdq.plan_placement(model).lowering.folds
+    assert {fold.batch_norm.layer for fold in folds} == {"norm", "last"}

@@ -107,6 +107,55 @@ class TrainedDifferently(Own):
         return self.dense(x) * 2.0 if training else self.dense(x)
 
 
+class ByBatch(Own):
+    """A normalization by the statistics of the batch, whether the model trains or not."""
+
+    def build(self, shape):
+        super().build(shape)
+        self.norm = layers.BatchNormalization(name="norm")
+        self.noise = layers.GaussianNoise(0.5, name="noise")
+        self.norm.build(shape)
+
+    def call(self, x):
+        return self.norm(self.dense(x), training=True)
+
+
+class OtherWayRound(ByBatch):
+    def call(self, x, training=None):
+        return self.norm(self.dense(x), training=not training)
+
+
+class AlwaysNoisy(ByBatch):
+    def call(self, x, training=None):
+        return self.noise(self.dense(x), training=1 if training is None else True)
+
+
+class AlwaysDropping(Own):
+    def call(self, x):
+        return self.dropout(self.dense(x), training=True)
+
+
+class Following(ByBatch):
+    """Follows the model: it says nothing, or nothing where the model does not train."""
+
+    def call(self, x, training=True):
+        return self.noise(self.norm(self.dense(x), training=training or None))
+
+
+class Holding(Own):
+    def build(self, shape):
+        self.inner = Following(name="inner")
+        self.inner.build(shape)
+
+    def call(self, x):
+        return self.inner(x)
+
+
+class HoldingOn(Holding):
+    def call(self, x):
+        return self.inner(x, training=True)
+
+
 def sequence(*calls, dtype=None):
     x = keras.Input((None, 8), name="x")
     y = x
@@ -138,6 +187,7 @@ ENTERED = {
     "arguments, and called twice": (with_arguments, [STEPS, STEPS[::-1]]),
     "low rank": (lambda: sequence(LowRank(name="own")), STEPS),
     "drop path": (lambda: sequence(DropPath(name="own")), STEPS),
+    "an inner layer that trains by default": (lambda: sequence(Holding(name="own")), STEPS),
     "one in another": (lambda: sequence(Inner(name="own")), STEPS),
     "in a nested model": (nested, STEPS),
     "half precision": (lambda: sequence(Llama(name="own", dtype="mixed_bfloat16"), dtype="float32"), STEPS),
@@ -166,6 +216,11 @@ CLOSED = {
     Deciding: "cannot be followed without values",
     OfTensorFlow: "cannot be used as input to a TensorFlow function",
     TrainedDifferently: "computes something else in training",
+    ByBatch: "it calls 'norm' (BatchNormalization) with training=True at inference too",
+    OtherWayRound: "it calls 'norm' (BatchNormalization) with training=True at inference too",
+    AlwaysNoisy: "it calls 'noise' (GaussianNoise) with training=True at inference too",
+    AlwaysDropping: "it calls 'dropout' (Dropout) with training=True at inference too",
+    HoldingOn: "it calls 'inner' (Following) with training=True at inference too",
 }
 
 
@@ -180,6 +235,18 @@ def test_what_cannot_be_entered_stays_one_float_layer_and_the_reason_is_read(kin
     with pytest.warns(UserWarning, match="of 'own', it is not entered"):
         qdq.quantize_model(model)
     assert "it is not entered" in qdq.explain(model, "onnxruntime").for_layer("own").reason
+
+
+@pytest.mark.parametrize("kind", [ByBatch, OtherWayRound, HoldingOn])
+def test_what_is_computed_as_in_training_is_computed_so_by_the_copy(kind):
+    model = sequence(kind(name="own"))
+    with pytest.warns(LowCoverageWarning):
+        copy = qdq.strip(qdq.quantize_model(model))
+    data = STEPS * np.arange(1, 9)
+    keras.utils.set_random_seed(0)
+    expected = model(data, training=False)
+    keras.utils.set_random_seed(0)
+    np.testing.assert_array_equal(copy(data, training=False), expected)
 
 
 def test_a_propagated_mask_keeps_a_layer_whole():

@@ -132,7 +132,7 @@ def test_figures_that_cannot_be_drawn_are_refused(bench, arguments, message):
 def test_metrics_go_through_json(bench):
     from qdq_widgets.metrics import metric_from_dict
 
-    metric = bench.set_metric("mine", {"conv": 1.5}, "ms", better="low")
+    metric = bench.set_metric("mine", {"conv": np.float32(1.5)}, "ms", better="low")
     assert metric_from_dict(json.loads(json.dumps(metric.to_dict()))) == metric
     assert metric.ranked() == [("conv", 1.5)]
 

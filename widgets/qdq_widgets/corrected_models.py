@@ -21,6 +21,7 @@ from qdq_widgets.background import Job
 from qdq_widgets.corrections import BY_NAME, SAMPLES, Correction
 from qdq_widgets.data import described, few_samples, kind_of_data
 from qdq_widgets.errors import BenchError, BenchStoppedError
+from qdq_widgets.plain_numbers import whole
 from qdq_widgets.snapshots import CORRECTED, FINE_TUNED
 from qdq_widgets.state import BenchState, plan_key
 from qdq_widgets.work import Workshop
@@ -69,7 +70,7 @@ class CorrectedModels:
 
     def _samples(self, given: dict[str, Any]) -> Any:
         data, _ = self._work.data.for_calibration()
-        samples = given.get(SAMPLES, 0)
+        samples = whole(given.get(SAMPLES, 0))
         if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
             raise BenchError(f"samples must be a whole number of 1 or more. Received: samples={samples!r}")
         if hasattr(data, "__next__"):

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from qdq_widgets.errors import BenchError
+from qdq_widgets.plain_numbers import whole
 
 BATCHES_OF_TRAINING_DATA = 16
 VERIFIED_SAMPLES = 128
@@ -188,6 +189,7 @@ def few_pairs(data: Any, count: int) -> Any:
     Raises:
         BenchError: If the count is not a whole number of 1 or more.
     """
+    count = whole(count)
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise BenchError(f"samples must be a whole number of 1 or more. Received: samples={count!r}")
     if isinstance(data, tuple):

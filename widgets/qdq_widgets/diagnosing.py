@@ -9,6 +9,7 @@ from qdq_widgets.data import few_pairs, fit_arguments
 from qdq_widgets.errors import BenchError
 from qdq_widgets.events import Events
 from qdq_widgets.history import Step
+from qdq_widgets.plain_numbers import whole
 from qdq_widgets.plans import Plans
 from qdq_widgets.work import Workshop
 
@@ -70,6 +71,7 @@ class Diagnosing:
             BenchError: If nothing was diagnosed, there is no such cause, or its fix does not change the plan.
         """
         found, state = self._found(), self._plans.state
+        place = whole(place)
         if isinstance(place, bool) or not isinstance(place, int) or not 0 <= place < len(found.causes):
             raise BenchError(f"There are {len(found.causes)} causes, counted from 0. Received: place={place!r}")
         cause = found.causes[place]

@@ -14,6 +14,7 @@ from qdq_widgets.events import Events
 from qdq_widgets.histograms import Histogram, count_values
 from qdq_widgets.history import Step
 from qdq_widgets.metrics import Metric
+from qdq_widgets.plain_numbers import real, whole
 from qdq_widgets.plans import Plans
 from qdq_widgets.state import decided, plan_key
 from qdq_widgets.work import Workshop
@@ -103,6 +104,7 @@ class Measurements:
         """
         if not name.strip() or name in (*COLORINGS, *metrics.LIVE):
             raise BenchError(f"A metric needs a name of its own. Received: name={name!r}")
+        values = {layer: real(value) for layer, value in values.items()}
         for layer, value in values.items():
             self._plans.planner.graph.calls(layer)
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
@@ -112,7 +114,7 @@ class Measurements:
                 )
         if better not in ("high", "low", "") or scale not in ("linear", "log"):
             raise BenchError(f'better is "high", "low" or "", scale "linear" or "log". Received: {better!r}, {scale!r}')
-        return self._keep_metric(Metric(name, dict(values), unit, better, scale))
+        return self._keep_metric(Metric(name, values, unit, better, scale))
 
     def measure_sqnr(self) -> tuple[Metric, ...]:
         """Measure the signal to quantization noise ratio of every layer under the present plan, in dB.
@@ -180,6 +182,7 @@ class Measurements:
             BenchError: If the layers are in float already, or a number is given before `sensitivity`.
         """
         label, keeps_inputs, keeps_weights = "leave in float", False, False
+        layers = whole(layers)
         if isinstance(layers, int):
             if self.report is None:
                 raise BenchError("Which layers are sensitive is not known yet. Find out: wb.sensitivity()")

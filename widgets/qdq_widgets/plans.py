@@ -13,6 +13,7 @@ from qdq_widgets.errors import BenchError
 from qdq_widgets.events import Events
 from qdq_widgets.fixes import all_fixed, fixed
 from qdq_widgets.history import History, Step
+from qdq_widgets.plain_numbers import whole
 from qdq_widgets.settings import configured, value_text
 from qdq_widgets.state import RECENT_PLANS, BenchState, Planner, case_names, spec_of
 from qdq_widgets.targets import reason_text
@@ -182,7 +183,7 @@ class Plans:
         Raises:
             BenchError: If there is no such entry.
         """
-        entries = self.state.spec.layers
+        entries, position = self.state.spec.layers, whole(position)
         if isinstance(position, bool) or not isinstance(position, int) or not 0 <= position < len(entries):
             raise BenchError(f"The spec has {len(entries)} entries, counted from 0. Received: position={position!r}")
         return self.change(f"remove {entries[position].label}", self.state.without_entry(position))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from qdq_widgets.errors import BenchError
+from qdq_widgets.plain_numbers import whole
 
 GRAPH_HEIGHT = 560  # of the graph, in CSS pixels
 LEAST_HEIGHT = 160
@@ -16,6 +17,7 @@ def checked_height(height: Any) -> int:
     Raises:
         BenchError: If it is not a whole number of 160 or more.
     """
+    height = whole(height)
     if isinstance(height, bool) or not isinstance(height, int) or height < LEAST_HEIGHT:
         raise BenchError(f"height must be a whole number of pixels, {LEAST_HEIGHT} or more. Received: {height!r}")
     return height

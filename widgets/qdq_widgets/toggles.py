@@ -12,6 +12,7 @@ from typing import Any
 
 import qdq_workbench as qdq
 from qdq_widgets.errors import BenchError
+from qdq_widgets.plain_numbers import whole
 from qdq_widgets.state import BenchState, Planner, plan_key, spec_of
 from qdq_widgets.targets import target_title
 
@@ -61,6 +62,7 @@ def toggled(
         raise BenchError(f'site must be "input", "weight" or "output". Received: site={site!r}')
     if not layers:
         raise BenchError("Name at least one layer to switch. Received: layers=[]")
+    index = whole(index)
     if on is None:
         on = not all(_is_on(planner, plan, name, site, index) for name in layers)
     wishes = {}

@@ -6,8 +6,6 @@ import contextlib
 import itertools
 from typing import Any
 
-import numpy as np
-
 import qdq_workbench as qdq
 from qdq_widgets.background import Job
 from qdq_widgets.curves import Curves, Scores, TrainingRun
@@ -18,6 +16,7 @@ from qdq_widgets.fits import Fit, begun_epochs, reached
 from qdq_widgets.fitting import evaluate, fine_tune
 from qdq_widgets.history import Aside
 from qdq_widgets.models import KEPT_MODELS
+from qdq_widgets.plain_numbers import whole
 from qdq_widgets.plans import Plans
 from qdq_widgets.snapshots import CALIBRATED, CORRECTED, FINE_TUNED
 from qdq_widgets.work import Workshop
@@ -132,11 +131,11 @@ class Training:
         Raises:
             BenchError: If there are no labelled training data or no loss, or `epochs` is below 1.
         """
+        epochs, batch_size = whole(epochs), whole(batch_size)  # a saved bench holds them
         if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
             raise BenchError(f"epochs must be a whole number from 1 on. Received: epochs={epochs!r}")
         if learning_rate is not None:
             learning_rate = _rate(learning_rate)
-        batch_size = _without_numpy(batch_size)
         plan = self._plans.plan
         with self._work.jobs.run("fine-tuning") as job:
             job.report(None, "preparing")
@@ -283,11 +282,6 @@ class Training:
         for run in self.curves.runs:
             if run.name == name:
                 self._on_run(run.replace(state="failed"))
-
-
-def _without_numpy(given: Any) -> Any:
-    """Return a whole number of NumPy as one of Python, which JSON takes."""
-    return int(given) if isinstance(given, np.integer) else given
 
 
 def _rate(given: Any) -> float:

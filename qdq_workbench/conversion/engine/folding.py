@@ -17,7 +17,7 @@ import keras
 import numpy as np
 
 from qdq_workbench.conversion.engine.rebuild import Rebuilder, clone_operation
-from qdq_workbench.graph.folds import Fold
+from qdq_workbench.graph.folds import Fold, find_folds
 from qdq_workbench.graph.kinds import DEPTHWISE, SEPARABLE, TRANSPOSED
 from qdq_workbench.graph_builder import BoundGraph, Call
 
@@ -59,6 +59,21 @@ def spread_gain(class_name: str, gain: np.ndarray, shape: tuple[int, ...]) -> np
         # Kernel (..., in, m): slice [c, k] computes output channel c * m + k.
         return gain.reshape(*[1] * (len(shape) - 2), *shape[-2:])
     return gain.reshape(*[1] * (len(shape) - 1), -1)
+
+
+def lossless_folds(bound: BoundGraph) -> list[Fold]:
+    """Return the folds of a float model that keep its loss as well: none of layers with an activity regularizer.
+
+    Behind a fold there is one tensor, so that the regularizer of the layer would see the normalized one.
+    """
+    regularized = {
+        call.node.layer
+        for call in bound.calls
+        if isinstance(call.operation, keras.layers.Layer) and call.operation.activity_regularizer is not None
+    }
+    return [
+        fold for fold in find_folds(bound.graph) if regularized.isdisjoint((fold.layer.layer, fold.batch_norm.layer))
+    ]
 
 
 class FoldingRebuilder(Rebuilder):

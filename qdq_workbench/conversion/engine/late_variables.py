@@ -22,7 +22,7 @@ import tensorflow as tf
 
 from qdq_workbench.graph_builder import inner_layers
 
-_KNOWN = ("keras.", "qdq_workbench.wrappers.")
+_KNOWN = ("keras.", "qdq_workbench.wrappers.", "qdq_workbench.tfmot.")
 
 
 class LateVariables:

@@ -8,8 +8,8 @@ from typing import Any
 
 import keras
 
+from qdq_workbench._warned_line import warn_caller
 from qdq_workbench.conversion.engine.own_training import is_container, is_tf_variable, own_attributes
-from qdq_workbench.conversion.engine.warned_line import warn_caller
 
 _PLAIN = (type(None), bool, int, float, str)
 

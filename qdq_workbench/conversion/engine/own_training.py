@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import keras
 
-from qdq_workbench.conversion.engine.warned_line import warn_caller
+from qdq_workbench._warned_line import warn_caller
 from qdq_workbench.graph_builder import FUNCTIONAL, small_model
 from qdq_workbench.wrappers import BaseQuantizeWrapper
 

@@ -10,11 +10,11 @@ import keras
 
 from qdq_workbench._collector import collector_paused
 from qdq_workbench._interrupts import interrupts_held
+from qdq_workbench._warned_line import warn_caller
 from qdq_workbench.cases.base import CustomQDQInsertionCase
 from qdq_workbench.conversion.engine.own_training import own_training, warn_about_training
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, colliding_names, quantized_class
 from qdq_workbench.conversion.engine.rebuild import Rebuilder, keras_name, model_name
-from qdq_workbench.conversion.engine.warned_line import warn_caller
 from qdq_workbench.errors import LowCoverageWarning, SpecError, UnsupportedModelError
 from qdq_workbench.graph_builder import FUNCTIONAL, BoundGraph, Call, bind_graph, integers_of, output_names
 from qdq_workbench.placement.coverage import low_coverage

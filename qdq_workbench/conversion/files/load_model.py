@@ -16,9 +16,9 @@ from qdq_workbench._documents import parse_json
 from qdq_workbench._files import as_path
 from qdq_workbench._interrupts import interrupts_held
 from qdq_workbench._scratch import check_room, scratch_folder
+from qdq_workbench._warned_line import warn_caller
 from qdq_workbench.conversion.engine.own_attributes import without_state
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
-from qdq_workbench.conversion.engine.warned_line import warn_caller
 from qdq_workbench.conversion.files.keras2 import translate, unwrap_single_ends
 from qdq_workbench.conversion.files.model_archive import check_archive
 from qdq_workbench.conversion.files.own_data import check_own_data

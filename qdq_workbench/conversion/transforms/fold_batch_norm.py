@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import keras
 
-from qdq_workbench.conversion.engine.folding import FoldingRebuilder
-from qdq_workbench.graph.folds import find_folds
+from qdq_workbench.conversion.engine.folding import FoldingRebuilder, lossless_folds
 from qdq_workbench.graph_builder import bind_graph
 
 
@@ -13,9 +12,10 @@ def fold_batch_norm(model: keras.Model) -> keras.Model:
     """Return a copy of a float model whose batch normalizations are folded into the layers before them.
 
     A BatchNormalization is folded into a convolution of any kind or a Dense before it, if that has no activation and
-    nothing else reads the tensor between the two; for a shared layer, if that is so at every call. Others stay. For
-    training keep the batch normalizations in place; fold for export (quantization-aware training of a folded model
-    loses accuracy).
+    nothing else reads the tensor between the two; for a shared layer, if that is so at every call. Others stay, and so
+    do those where one of the two has an activity regularizer, which would see another tensor: only an exported file is
+    folded there. For training keep the batch normalizations in place; fold for export (quantization-aware training of
+    a folded model loses accuracy).
 
     Args:
         model: A built functional or sequential Keras model; it is only read. Nested models are flattened.
@@ -35,5 +35,5 @@ def fold_batch_norm(model: keras.Model) -> keras.Model:
         ['image', 'conv']
     """
     bound = bind_graph(model)
-    builder = FoldingRebuilder(bound, find_folds(bound.graph))
+    builder = FoldingRebuilder(bound, lossless_folds(bound))
     return builder.rebuilt(model.name)

@@ -18,6 +18,8 @@ from typing import Any
 
 from qdq_workbench._files import check_name, write_atomically
 from qdq_workbench._interrupts import interrupts_held, safe_point
+from qdq_workbench._numbers import whole
+from qdq_workbench._progress import is_count
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
 from qdq_workbench.conversion.engine.retarget import in_float32
 from qdq_workbench.errors import ExportError, first_line
@@ -134,8 +136,9 @@ def export_tflite(
     started = time.perf_counter()
     check_quantized(q_model)
     check_name(path, _SUFFIXES)
-    if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
+    if batch is not None and not is_count(batch):
         raise ExportError(f"batch must be an integer from 1 on, or None for an open one. Received: batch={batch!r}")
+    batch = whole(batch)
     q_model, notes = for_litert(q_model)
     read, names, found = build_tflite(q_model, batch, dynamic_range=dynamic_range)
     safe_point()
