@@ -182,8 +182,8 @@ def _measured_means(
     for layer, total in totals.items():
         if not np.isfinite(total).all():
             raise DataError(
-                f"Tensor {inputs[layer]!r} holds NaN or infinity on these data, so its mean would make biases unusable; drop "
-                f"such samples, or look for the layer that makes it. Received: sums {total[:4]}"
+                f"{inputs[layer]!r} holds NaN or infinity on these data, so its mean would make biases unusable; "
+                f"drop such samples, or look for the layer that makes it. Received: sums {total[:4]}"
             )
         if not counts[layer].any():
             raise DataError(
