@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -164,13 +165,24 @@ class Noise:
         return True
 
     def share(self, switches: Iterable[Switch]) -> float:
-        """Return the share of these sites in the sum of the errors of all sites, 0 to 1."""
+        """Return the share of these sites in the sum of the errors of all sites, 0 to 1.
+
+        An infinite error outweighs all finite ones; several infinite ones have equal shares.
+        """
+        infinite = {switch for switch, error in self.of.items() if math.isinf(error)}
+        if infinite:
+            return len(infinite.intersection(switches)) / len(infinite)
         total = sum(self.of.values())
         return sum(self.of.get(switch, 0.0) for switch in set(switches)) / total if total else 0.0
 
 
 def noise_of(reference: list[Array], outputs: list[Array]) -> float:
-    """Return the power of the error of outputs divided by that of the reference; of several outputs the worst."""
+    """Return the power of the error of outputs divided by that of the reference; of several outputs the worst.
+
+    Infinite for outputs with NaN or infinity, so that no comparison of errors meets a NaN.
+    """
+    if not all(np.isfinite(array).all() for array in outputs):
+        return math.inf
     # SQNR = -10 log10(noise / signal), solved for the ratio; equal outputs have an SQNR of infinity and a ratio of 0.
     return float(10.0 ** (-get_metric("sqnr").measure(reference, outputs) / 10.0))
 

@@ -41,7 +41,7 @@ def stale_statistics(evidence: Evidence) -> Iterator[Finding]:
         # For normally distributed values: 1 / n of the mean and 1 / (2 n) of the standard deviation.
         sampling = 1.5 / max(seen.count.max(), 1)  # the expected error from estimating mean and variance on finite data
         off = float(errors.mean()) - sampling
-        if off <= _OFF:
+        if not off > _OFF:  # also NaN: infinite values have no variance
             continue
         count += 1
         channel = int(np.argmax(errors))
