@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from qdq_workbench.errors import SpecError
@@ -62,16 +62,56 @@ def add_levels(spec: QuantizationSpec | None, plan: PlacementPlan, levels: Mappi
         if level == FLOAT:
             result.add(layer, quantize_input=False, quantize_weight=False)
         elif level is not None:
-            add_decision(result, layer, _raised(plan.decisions[plan.graph.calls(layer)[0].name], level))
+            calls = [call.name for call in plan.graph.calls(layer)]
+            add_decisions(result, {name: _raised(plan.decisions[name], level) for name in calls})
     return result
 
 
-def add_decision(spec: QuantizationSpec, layer: str, decision: Decision) -> None:
-    """Add the entry of a layer that leads to a decision to a specification."""
+def add_changes(
+    spec: QuantizationSpec | None,
+    plan: PlacementPlan,
+    other: PlacementPlan,
+    content: Callable[[Decision], Any] | None = None,
+) -> QuantizationSpec:
+    """Return a copy of `spec`, with which `plan` was made, and entries of the layers whose decisions differ in `other`.
+
+    Args:
+        spec: The specification.
+        plan: The plan that was made with it.
+        other: The plan that the result leads to.
+        content: What of two decisions is compared; None for all but author and reason.
+    """
+    result, content = QuantizationSpec() if spec is None else spec.copy(), content or meaning
+    for layer in other.graph.layers:
+        names = [call.name for call in other.graph.calls(layer) if call.name in other.decisions]
+        found = {name: other.decisions[name] for name in names}
+        if any(name not in plan.decisions or content(plan.decisions[name]) != content(found[name]) for name in names):
+            add_decisions(result, found)
+    return result
+
+
+def add_decisions(spec: QuantizationSpec, decisions: Mapping[str, Decision]) -> None:
+    """Add the entries of a layer that lead to the decisions about its calls, the first call first."""
+    first, *others = decisions.items()
+    # The name of the first call is that of the layer, so its entry holds for all calls without one of their own.
+    add_decision(spec, *first)
+    for name, decision in others:
+        if meaning(decision) != meaning(first[1]):
+            add_decision(spec, name, decision)
+
+
+def meaning(decision: Decision) -> tuple[Any, ...]:
+    """Return the content of a decision, without its author and reason."""
+    sites = (decision.input_indices, decision.quantize_weight, decision.quantize_output)
+    return (*sites, decision.settings, decision.overrides)
+
+
+def add_decision(spec: QuantizationSpec, name: str, decision: Decision) -> None:
+    """Add the entry of a layer, or of one of its calls, that leads to a decision to a specification."""
     settings = decision.settings or {}
     weights = settings.get("weights", {})
     spec.add(
-        layer,
+        name,
         quantize_input=bool(decision.input_indices),
         quantization_index=list(decision.input_indices) or None,
         quantize_weight=decision.quantize_weight,

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from qdq_workbench.analysis.levels import add_decision
+from qdq_workbench.analysis.levels import meaning
 from qdq_workbench.analysis.places import pairs_of
 from qdq_workbench.cases import (
     AutoQDQCase,
@@ -75,16 +75,6 @@ def starts_of(plan: PlacementPlan, model: Any, cases: Any, spec: QuantizationSpe
     return starts
 
 
-def spec_of_start(spec: QuantizationSpec | None, plan: PlacementPlan, start: PlacementPlan) -> QuantizationSpec:
-    """Return a copy of `spec`, with which `plan` was made, and an entry per call whose decision differs in `start`."""
-    result = QuantizationSpec() if spec is None else spec.copy()
-    for name, decision in start.decisions.items():
-        before = plan.decisions.get(name)
-        if before is None or _meaning(before) != _meaning(decision):
-            add_decision(result, name, decision)
-    return result
-
-
 def _wanted(cases: Any) -> list[tuple[str, list[CustomQDQInsertionCase]]]:
     """Return the cases, each in a list of its own, with distinct names."""
     if cases is None:
@@ -108,12 +98,6 @@ def _is_of_case(decision: Decision) -> bool:
     return decision.author not in ("default", "search", "framework_info") and not decision.author.startswith("spec[")
 
 
-def _meaning(decision: Decision) -> tuple[Any, ...]:
-    """Return the content of a decision, without its author and reason."""
-    sites = (decision.input_indices, decision.quantize_weight, decision.quantize_output)
-    return (*sites, decision.settings, decision.overrides)
-
-
 def _digest(plan: PlacementPlan) -> str:
-    said = {name: _meaning(decision) for name, decision in plan.decisions.items()}
+    said = {name: meaning(decision) for name, decision in plan.decisions.items()}
     return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()[:12]

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from qdq_workbench.analysis.levels import FLOAT, add_decision, raise_layers
+from qdq_workbench.analysis.levels import FLOAT, add_changes, raise_layers
 from qdq_workbench.analysis.switches import Switch
 from qdq_workbench.calibration import calibrate
 from qdq_workbench.calibration.result import method_settings
@@ -55,14 +55,8 @@ class Fix:
         """
         if self.replan is None:
             raise SpecError(f"No specification says this: apply the diagnosis instead. Received: {self.text!r}")
-        result = QuantizationSpec() if spec is None else spec.copy()
-        after = self.replan(plan)
-        for layer in plan.graph.layers:
-            name = plan.graph.calls(layer)[0].name
-            decision = after.decisions.get(name)
-            if decision is not None and decision != plan.decisions[name]:
-                add_decision(result, layer, decision)
-        return result
+        # An entry that repeats what a default says keeps that against cases.
+        return add_changes(spec, plan, self.replan(plan), content=Decision.to_dict)
 
 
 def planned(text: str, replan: Callable[[PlacementPlan], PlacementPlan]) -> Fix:
