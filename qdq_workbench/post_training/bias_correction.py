@@ -36,7 +36,7 @@ from qdq_workbench.graph_builder import BoundGraph, layer_weights
 from qdq_workbench.placement.plan import Placement, PlacementPlan
 from qdq_workbench.placement.targets import Target
 from qdq_workbench.post_training.added_biases import BiasRebuilder
-from qdq_workbench.post_training.chains import AXES
+from qdq_workbench.post_training.chains import REWRITTEN
 from qdq_workbench.post_training.gaussian import rectified_moments
 from qdq_workbench.post_training.weight_grids import bind_float, rounded, variable_of, weight_placements
 
@@ -116,7 +116,7 @@ def _is_correctable(graph: ModelGraph, placement: Placement) -> bool:
     node = calls[0]
     return (
         placement.weight == "kernel"
-        and node.class_name in AXES
+        and node.class_name in REWRITTEN
         and not node.opaque
         # A shared layer has one bias, but its inputs have other means at every call.
         and len(calls) == 1

@@ -37,15 +37,16 @@ from qdq_workbench.calibration.padding import mask_of, rows_of
 from qdq_workbench.conversion.engine.deep_models import functional_model
 from qdq_workbench.conversion.engine.rebuild import Rebuilder
 from qdq_workbench.errors import DataError, QuantizerError
-from qdq_workbench.graph.contractions import product_terms
 from qdq_workbench.graph.float_inside import has_low_rank_update
+from qdq_workbench.graph.input_axes import input_axis
 from qdq_workbench.graph.kinds import BATCH_NORMALIZATION, MULTI_HEAD_ATTENTION, NORMALIZATIONS
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name
+from qdq_workbench.graph.output_axes import output_axes
 from qdq_workbench.placement.plan import Placement, PlacementPlan
 from qdq_workbench.placement.targets import Target
 from qdq_workbench.planning import plan_placement
-from qdq_workbench.post_training.chains import AXES
+from qdq_workbench.post_training.chains import REWRITTEN
 from qdq_workbench.post_training.weight_grids import (
     along,
     bind_float,
@@ -273,22 +274,16 @@ def _readers_of(graph: ModelGraph, node: Node, index: int) -> tuple[_Reader, ...
         if not all(f"{part}/kernel" in held for part in parts):
             return None
         return tuple(_Reader(node.layer, f"{part}/kernel", 0) for part in parts)
-    if node.class_name == "EinsumDense":
-        return _of_einsum(node)
-    if node.class_name in AXES and node.settings.get("data_format", "channels_last") == "channels_last":
-        if node.settings.get("groups", 1) != 1:
-            return None
-        shape = next(weight.shape for weight in node.weights if weight.name == "kernel")
-        return (_Reader(node.layer, "kernel", AXES[node.class_name][0] % len(shape)),)
-    return None
-
-
-def _of_einsum(node: Node) -> tuple[_Reader, ...] | None:
-    """Return the kernel of an EinsumDense that contracts the last axis of its input."""
-    read, kernel, result = product_terms(str(node.settings.get("equation", "")))
-    if not read or not kernel or read[-1] not in kernel or read[-1] in result:
+    if node.class_name != "EinsumDense" and (
+        node.class_name not in REWRITTEN
+        or node.settings.get("data_format", "channels_last") != "channels_last"
+        or node.settings.get("groups", 1) != 1
+    ):
         return None
-    return (_Reader(node.layer, "kernel", kernel.index(read[-1])),)
+    axis = input_axis(node, "kernel")
+    # An einsum may keep the last axis of its input.
+    kept = node.class_name == "EinsumDense" and axis in (output_axes(node, "kernel") or ())
+    return None if axis is None or kept else (_Reader(node.layer, "kernel", axis),)
 
 
 def _measured(
