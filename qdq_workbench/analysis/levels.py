@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from qdq_workbench.errors import SpecError
@@ -64,6 +64,35 @@ def add_levels(spec: QuantizationSpec | None, plan: PlacementPlan, levels: Mappi
         elif level is not None:
             add_decisions(result, plan.graph, layer, {name: _raised(each, level) for name, each in _of(plan, layer)})
     return result
+
+
+def add_changes(
+    spec: QuantizationSpec | None,
+    plan: PlacementPlan,
+    before: Mapping[str, Decision],
+    content: Callable[[Decision], Any] | None = None,
+) -> QuantizationSpec:
+    """Return a copy of `spec` with entries for the layers about whose calls a plan decides otherwise than before.
+
+    Args:
+        spec: The specification; None for an empty one.
+        plan: The plan that the result leads to.
+        before: The decisions that the specification leads to.
+        content: What of two decisions is compared; None for all but author and reason.
+    """
+    result, content = QuantizationSpec() if spec is None else spec.copy(), content or meaning
+    for layer in plan.graph.layers:
+        names = [call.name for call in plan.graph.calls(layer) if call.name in plan.decisions]
+        # All calls: the name of a layer's first call stands for all of them.
+        if any(name not in before or content(before[name]) != content(plan.decisions[name]) for name in names):
+            add_decisions(result, plan.graph, layer, {name: plan.decisions[name] for name in names})
+    return result
+
+
+def meaning(decision: Decision) -> tuple[Any, ...]:
+    """Return the content of a decision, without its author and reason."""
+    sites = (decision.input_indices, decision.quantize_weight, decision.quantize_output)
+    return (*sites, decision.settings, decision.overrides)
 
 
 def add_decisions(spec: QuantizationSpec, graph: ModelGraph, layer: str, decisions: Mapping[str, Decision]) -> None:

@@ -9,7 +9,9 @@ With the float outputs r and the quantized outputs q, over all samples of the da
     accuracy = share of predictions that equal the labels               0 to 1, higher is better; needs labels
 
 p are the outputs themselves if every row of the float outputs is a probability distribution, else their softmax.
-The metric of a model with several outputs is that of its worst output.
+The metric of a model with several outputs is that of its worst output. Outputs are compared as the exported file
+returns them, which has no masks: padded positions of sequences count. A function as metric can leave them out by the
+labels.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import keras
 from qdq_workbench._numbers import whole
 from qdq_workbench._progress import ProgressFunction, check_functions, is_count, shown_progress
 from qdq_workbench.analysis.fingerprint import fingerprint
-from qdq_workbench.analysis.levels import add_levels
+from qdq_workbench.analysis.levels import add_changes, add_levels
 from qdq_workbench.analysis.metrics import Metric, get_metric
 from qdq_workbench.analysis.samples import Samples, read_samples, split_samples
 from qdq_workbench.analysis.search_goal import Goal, check_float_accuracy, check_goal
@@ -22,7 +22,7 @@ from qdq_workbench.analysis.search_moves import Decisions
 from qdq_workbench.analysis.search_outcome import confirm, reason_of
 from qdq_workbench.analysis.search_result import SearchResult, with_front
 from qdq_workbench.analysis.search_run import Ranker, SearchContext, run
-from qdq_workbench.analysis.search_starts import spec_of_start, starts_of
+from qdq_workbench.analysis.search_starts import starts_of
 from qdq_workbench.analysis.search_stopwatch import Stopwatch
 from qdq_workbench.analysis.search_switches import SwitchedTrials
 from qdq_workbench.analysis.search_trials import Measured, Trials
@@ -228,7 +228,7 @@ def search(
         search_accuracy=best.accuracy,
         confirmed_on=0 if held is None else held.samples,
         unconfirmed=0 if held is None else held.refused,
-        spec=add_levels(spec_of_start(spec, q_model.plan, start), start, best.levels),
+        spec=add_levels(add_changes(spec, start, q_model.plan.decisions), start, best.levels),
         plan=found.plan,
         base=q_model.plan,
         q_model=found,

@@ -76,12 +76,13 @@ class Goal:
         return self.max_ms is None or (ms is not None and ms <= self.max_ms)
 
     def key(self, step: SearchStep) -> tuple[float, ...]:
-        """Return the sort key of placements that meet the constraints: smaller is better."""
+        """Return the sort key of placements that meet the constraints: smaller is better, NaN the worst accuracy."""
+        accuracy = -math.inf if math.isnan(step.accuracy) else step.accuracy
         # The number of changed layers breaks ties.
-        cost = (float(step.weight_bytes), float(step.float_macs), -step.accuracy, float(len(step.levels)))
+        cost = (float(step.weight_bytes), float(step.float_macs), -accuracy, float(len(step.levels)))
         if self.objective == "accuracy":
             # More accuracy than the float model has is chance of the samples.
-            return (-min(step.accuracy, self.ceiling), *cost[:2], cost[3])
+            return (-min(accuracy, self.ceiling), *cost[:2], cost[3])
         if self.objective == "macs":
             return (cost[1], cost[0], *cost[2:])
         return (float("inf") if step.ms is None else step.ms, *cost) if self.objective == "ms" else cost

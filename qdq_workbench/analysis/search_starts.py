@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
-from qdq_workbench.analysis.levels import add_decisions
+from qdq_workbench.analysis.levels import add_changes, meaning
 from qdq_workbench.analysis.places import pairs_of
 from qdq_workbench.cases import (
     AutoQDQCase,
@@ -77,11 +77,6 @@ def starts_of(plan: PlacementPlan, model: Any, cases: Any, spec: QuantizationSpe
     return starts
 
 
-def spec_of_start(spec: QuantizationSpec | None, plan: PlacementPlan, start: PlacementPlan) -> QuantizationSpec:
-    """Return a copy of `spec`, with which `plan` was made, and entries for the layers that differ in `start`."""
-    return _with_changes(spec, start, plan.decisions)
-
-
 def spec_alone(spec: QuantizationSpec | None, plan: PlacementPlan, model: Any) -> QuantizationSpec:
     """Return a copy of `spec` that leads to the decisions of a plan by itself: what cases decided becomes entries.
 
@@ -94,20 +89,7 @@ def spec_alone(spec: QuantizationSpec | None, plan: PlacementPlan, model: Any) -
     def float_model() -> Any:
         return strip(model) if isinstance(model, QuantizedModel) and model.has_plan else model
 
-    return _with_changes(spec, plan, decisions_by_spec(plan, float_model, spec))
-
-
-def _with_changes(
-    spec: QuantizationSpec | None, plan: PlacementPlan, before: Mapping[str, Decision]
-) -> QuantizationSpec:
-    """Return a copy of `spec` with entries for the layers about whose calls a plan decides otherwise than before."""
-    result = QuantizationSpec() if spec is None else spec.copy()
-    for layer in plan.graph.layers:
-        names = [call.name for call in plan.graph.calls(layer) if call.name in plan.decisions]
-        # All calls: the name of a layer's first call stands for all of them.
-        if any(name not in before or _meaning(before[name]) != _meaning(plan.decisions[name]) for name in names):
-            add_decisions(result, plan.graph, layer, {name: plan.decisions[name] for name in names})
-    return result
+    return add_changes(spec, plan, decisions_by_spec(plan, float_model, spec))
 
 
 def _wanted(cases: Any) -> list[tuple[str, list[CustomQDQInsertionCase]]]:
@@ -133,12 +115,6 @@ def _is_of_case(decision: Decision) -> bool:
     return decision.author not in ("default", "search", "framework_info") and not decision.author.startswith("spec[")
 
 
-def _meaning(decision: Decision) -> tuple[Any, ...]:
-    """Return the content of a decision, without its author and reason."""
-    sites = (decision.input_indices, decision.quantize_weight, decision.quantize_output)
-    return (*sites, decision.settings, decision.overrides)
-
-
 def _digest(plan: PlacementPlan) -> str:
-    said = {name: _meaning(decision) for name, decision in plan.decisions.items()}
+    said = {name: meaning(decision) for name, decision in plan.decisions.items()}
     return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()[:12]

@@ -43,6 +43,10 @@ def calibrate(
     another target without data. Weights, moving statistics and optimizer do not change. Quantizers with a fixed range
     (`FixedQuantizer`) keep it.
 
+    Positions that a mask leaves out, such as the padding of sequences, count: the exported file computes them on the
+    same grids, and a layer that does not support masking reads them. A method that cuts ranges weighs them like other
+    values, so give it samples with no more padding than production has.
+
     Methods: "minmax" (all values), "moving_average" (`momentum=0.9`, at least 0 and below 1), "percentile"
     (`percentile=99.99`, above 0, at most 100); the least error on the tensor's own grid by "mse", "mae", "lp"
     (`p=2.0`, above 0) or "kl" (each with `candidates=100`, at least 2); "entropy" (ONNX Runtime's rules;

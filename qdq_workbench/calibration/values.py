@@ -14,6 +14,7 @@ import tensorflow as tf
 from qdq_workbench._progress import check_count
 from qdq_workbench.calibration.batches import input_batches
 from qdq_workbench.calibration.failures import failures_named
+from qdq_workbench.calibration.padding import mask_of
 from qdq_workbench.conversion.engine.deep_models import functional_model
 from qdq_workbench.conversion.engine.float_view import float_view
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
@@ -31,10 +32,13 @@ class TensorValues:
         float: The values in the float model.
         quantized: The values in the quantized model before the tensor's own pair, with the error of all pairs and
             weights before it. None unless `compare` was set.
+        masks: For tensors with a mask only, such as padded sequences: False at positions that do not count. Its axes
+            are the first ones of the values, which hold all positions, as the exported file computes them.
     """
 
     float: Mapping[str, np.ndarray]
     quantized: Mapping[str, np.ndarray] | None = None
+    masks: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
 
 def tensor_values(
@@ -123,22 +127,25 @@ def _values(
     """Run the batches; both runs share one traced function, because the quantizers' switches are variables."""
     dtypes = [tensor.dtype for tensor in q_model.inputs]
 
-    def compute(inputs: list[Any]) -> list[Any]:
-        return [tf.cast(value, tf.float32) for value in keras.tree.flatten(function(inputs, training=False))]
+    def compute(inputs: list[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        found = dict(zip(names, keras.tree.flatten(function(inputs, training=False)), strict=True))
+        masks = {name: mask_of(value) for name, value in found.items()}
+        floats = {name: tf.cast(value, tf.float32) for name, value in found.items()}
+        return floats, {name: mask for name, mask in masks.items() if mask is not None}
 
     run = traced(compute, q_model.inputs)
 
-    def read(inputs: list[Any], *, on: bool) -> dict[str, np.ndarray]:
+    def read(inputs: list[Any], *, on: bool) -> list[dict[str, np.ndarray]]:
         layers = q_model.quantizing_layers
         # Restored before the batch is yielded: the caller may use the model between two batches.
         with switches_kept(layers):
             for layer in layers:
                 layer.enabled.assign(value=on)
                 layer.bypassed = False  # else the trace has no quantizer to switch on
-            return {name: value.numpy() for name, value in zip(names, run(inputs), strict=True)}
+            return [{name: value.numpy() for name, value in found.items()} for found in run(inputs)]
 
     for batch in batches:
         inputs = [tf.cast(tf.convert_to_tensor(x), dtype) for x, dtype in zip(batch, dtypes, strict=True)]
         with failures_named(batch):
-            values = TensorValues(read(inputs, on=False), read(inputs, on=True) if compare else None)
-        yield values
+            (floats, masks), quantized = read(inputs, on=False), read(inputs, on=True)[0] if compare else None
+        yield TensorValues(floats, quantized, masks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from qdq_workbench.analysis.metrics import Array, Metric, get_metric
 from qdq_workbench.analysis.samples import Samples
 from qdq_workbench.analysis.sweep import Sweep
 from qdq_workbench.analysis.switches import Switch
+from qdq_workbench.calibration.padding import rows_of
 from qdq_workbench.calibration.values import tensor_values, weight_values
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.graph.model_graph import ModelGraph, Node
@@ -29,13 +31,15 @@ Floats = npt.NDArray[np.float64]
 class TensorStatistics:
     """The statistics of one tensor of the float model, over all samples.
 
+    Extreme values cover the padding of sequences, as ranges do; means and variances leave it out, as training does.
+
     Args:
         low: Lowest value.
         high: Highest value.
         peaks: Largest absolute value of every channel.
         sums: Sum of every channel.
         squares: Sum of squares of every channel.
-        count: Values per channel.
+        count: Values of every channel that count for its sums.
     """
 
     low: float
@@ -43,19 +47,20 @@ class TensorStatistics:
     peaks: Floats
     sums: Floats
     squares: Floats
-    count: int
+    count: npt.NDArray[np.int64]
 
     @classmethod
-    def of(cls, values: npt.NDArray[Any], axis: int) -> TensorStatistics:
-        """Return the statistics of one batch with this axis of channels."""
-        rows = np.moveaxis(values, axis, -1).reshape(-1, values.shape[axis]).astype(np.float64)
+    def of(cls, values: npt.NDArray[Any], axis: int, mask: npt.NDArray[Any] | None = None) -> TensorStatistics:
+        """Return the statistics of one batch with this axis of channels, and this mask if the tensor has one."""
+        rows, valid = rows_of(values, axis=axis)
+        read, valid = (rows, valid) if mask is None else rows_of(values, mask, axis=axis)
         return cls(
             low=float(rows.min()),
             high=float(rows.max()),
             peaks=np.abs(rows).max(axis=0),
-            sums=rows.sum(axis=0),
-            squares=np.square(rows).sum(axis=0),
-            count=len(rows),
+            sums=read.sum(axis=0),
+            squares=np.square(read).sum(axis=0),
+            count=valid.sum(axis=0),
         )
 
     def add(self, other: TensorStatistics) -> None:
@@ -63,18 +68,18 @@ class TensorStatistics:
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
         self.peaks = np.maximum(self.peaks, other.peaks)
         self.sums, self.squares = self.sums + other.sums, self.squares + other.squares
-        self.count += other.count
+        self.count = self.count + other.count
 
     @property
     def means(self) -> Floats:
         """Mean of every channel."""
-        return np.asarray(self.sums / self.count)
+        return np.asarray(self.sums / np.maximum(self.count, 1))
 
     @property
     def variances(self) -> Floats:
         """Variance of every channel."""
         # E[x^2] - E[x]^2, which rounding may make negative.
-        return np.maximum(self.squares / self.count - np.square(self.means), 0.0)
+        return np.maximum(self.squares / np.maximum(self.count, 1) - np.square(self.means), 0.0)
 
     @property
     def span(self) -> float:
@@ -160,13 +165,24 @@ class Noise:
         return True
 
     def share(self, switches: Iterable[Switch]) -> float:
-        """Return the share of these sites in the sum of the errors of all sites, 0 to 1."""
+        """Return the share of these sites in the sum of the errors of all sites, 0 to 1.
+
+        An infinite error outweighs all finite ones; several infinite ones have equal shares.
+        """
+        infinite = {switch for switch, error in self.of.items() if math.isinf(error)}
+        if infinite:
+            return len(infinite.intersection(switches)) / len(infinite)
         total = sum(self.of.values())
         return sum(self.of.get(switch, 0.0) for switch in set(switches)) / total if total else 0.0
 
 
 def noise_of(reference: list[Array], outputs: list[Array]) -> float:
-    """Return the power of the error of outputs divided by that of the reference; of several outputs the worst."""
+    """Return the power of the error of outputs divided by that of the reference; of several outputs the worst.
+
+    Infinite for outputs with NaN or infinity, so that no comparison of errors meets a NaN.
+    """
+    if not all(np.isfinite(array).all() for array in outputs):
+        return math.inf
     # SQNR = -10 log10(noise / signal), solved for the ratio; equal outputs have an SQNR of infinity and a ratio of 0.
     return float(10.0 ** (-get_metric("sqnr").measure(reference, outputs) / 10.0))
 
@@ -224,7 +240,7 @@ def read_evidence(q_model: QuantizedModel, samples: Samples, noise: Noise) -> Ev
         for name, values in batch.float.items():
             if not values.ndim or not values.size:
                 continue
-            found = TensorStatistics.of(values, channel_axis(graph, name, values.ndim))
+            found = TensorStatistics.of(values, channel_axis(graph, name, values.ndim), batch.masks.get(name))
             if name in statistics and len(statistics[name].peaks) == len(found.peaks):
                 statistics[name].add(found)
             else:  # batches of sequences with different lengths, whose channel axis is not the last one

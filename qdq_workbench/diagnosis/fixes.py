@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from qdq_workbench.analysis.levels import FLOAT, add_decisions, raise_layers
+from qdq_workbench.analysis.levels import FLOAT, add_changes, raise_layers
 from qdq_workbench.analysis.switches import Switch
 from qdq_workbench.calibration import calibrate
 from qdq_workbench.calibration.result import method_settings
@@ -55,13 +55,8 @@ class Fix:
         """
         if self.replan is None:
             raise SpecError(f"No specification says this: apply the diagnosis instead. Received: {self.text!r}")
-        result = QuantizationSpec() if spec is None else spec.copy()
-        after = self.replan(plan)
-        for layer in plan.graph.layers:
-            names = [call.name for call in plan.graph.calls(layer) if call.name in after.decisions]
-            if any(after.decisions[name] != plan.decisions.get(name) for name in names):
-                add_decisions(result, plan.graph, layer, {name: after.decisions[name] for name in names})
-        return result
+        # All of a decision: an entry that repeats what a default says keeps that against cases.
+        return add_changes(spec, self.replan(plan), plan.decisions, content=Decision.to_dict)
 
 
 def planned(text: str, replan: Callable[[PlacementPlan], PlacementPlan]) -> Fix:

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from qdq_workbench.conversion.engine.float_view import float_view
-from qdq_workbench.diagnosis.evidence import Evidence
+from qdq_workbench.diagnosis.evidence import Evidence, channel_axis
 from qdq_workbench.diagnosis.finding import Finding
 from qdq_workbench.diagnosis.fixes import statistics_taken
 
@@ -31,15 +31,17 @@ def stale_statistics(evidence: Evidence) -> Iterator[Finding]:
             continue
         seen = evidence.statistics[tensor]
         mean, variance = np.asarray(norm.moving_mean, np.float64), np.asarray(norm.moving_variance, np.float64)
-        if len(mean) != len(seen.means):
+        rank = len(evidence.graph.tensors[tensor].shape)
+        axis = norm.axis[0] if isinstance(norm.axis, (list, tuple)) else norm.axis
+        if axis % rank != channel_axis(evidence.graph, tensor, rank) or len(mean) != len(seen.means):
             continue
         room = np.maximum(variance, 0.0) + float(norm.epsilon)
         scale = np.sqrt((seen.variances + float(norm.epsilon)) / room)
         errors = np.square(scale - 1.0) + np.square(seen.means - mean) / room
         # For normally distributed values: 1 / n of the mean and 1 / (2 n) of the standard deviation.
-        sampling = 1.5 / max(seen.count, 1)  # the expected error from estimating mean and variance on finite data
+        sampling = 1.5 / max(seen.count.max(), 1)  # the expected error from estimating mean and variance on finite data
         off = float(errors.mean()) - sampling
-        if off <= _OFF:
+        if not off > _OFF:  # also NaN: infinite values have no variance
             continue
         count += 1
         channel = int(np.argmax(errors))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -140,9 +141,9 @@ class Diagnosis(SavedReport):
         Of several fixes of a cause, the first one is taken that removes half of the cause's share of the error, else
         the one with the least error. Where the calibration data may be the cause, the fix is tried on the samples of
         the diagnosis, too; what is calibrated after it is calibrated on the same data. Given causes are always removed,
-        in the given order. Without causes, all are tried in the order of the report, each on the model so far, and kept
-        if the metric improves; a fix that changes the function of the float model is kept only if the metric uses
-        labels.
+        in the given order, unless every fix makes the outputs NaN or infinite. Without causes, all are tried in the
+        order of the report, each on the model so far, and kept if the metric improves; a fix that changes the function
+        of the float model is kept only if the metric uses labels.
 
         Args:
             *causes: Causes of this report, their indices in it, or their kinds; none for all.
@@ -170,10 +171,11 @@ class Diagnosis(SavedReport):
                     break
                 show(done, len(chosen), cause.title)
                 after = bench.treated(now, cause)
-                gain = self._better(after.value, now.value)
+                gain = self._gain(after.value, now.value)
                 cause.fix = after.text
                 cause.gain = gain if self._can_tell(cause) else None
-                cause.applied = bool(causes) or (self._can_tell(cause) and gain > 0.0)
+                kept = bool(causes) or (self._can_tell(cause) and gain > 0.0)
+                cause.applied = kept and (math.isfinite(after.noise) or not math.isfinite(now.noise))
                 if cause.applied:
                     now = after
             else:
@@ -183,6 +185,13 @@ class Diagnosis(SavedReport):
     def _can_tell(self, cause: Cause) -> bool:
         """Return whether the metric can measure the gain of a fix: one that changes the function needs labels."""
         return self.patient.metric.needs_labels or not cause.changes_function
+
+    def _gain(self, value: float, before: float) -> float:
+        """Return how much better a value is; NaN is worse than every number."""
+        worse, better = math.isnan(value), math.isnan(before)
+        if worse or better:
+            return 0.0 if worse and better else math.inf if better else -math.inf
+        return self._better(value, before)
 
     def _better(self, value: float, than: float) -> float:
         difference = value - than if value != than else 0.0  # inf - inf
@@ -295,7 +304,8 @@ class _Bench:
         tried: list[_Treated] = []
         for fix, data in self._ways(before, cause):
             tried.append(self.measured(fix.text, fix.run(before.model, data), data))
-            if tried[-1].noise <= before.noise * (1.0 - cause.share / 2.0):
+            # Half of an infinite error is infinite.
+            if math.isfinite(tried[-1].noise) and tried[-1].noise <= before.noise * (1.0 - cause.share / 2.0):
                 return tried[-1]
         return min(tried, key=lambda each: each.noise)
 

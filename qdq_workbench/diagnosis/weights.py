@@ -18,9 +18,8 @@ from qdq_workbench.diagnosis.fixes import (
     scales_per_channel,
     weights_to_zero,
 )
-from qdq_workbench.graph.contractions import product_terms
+from qdq_workbench.graph.input_axes import input_axis
 from qdq_workbench.graph.kinds import DEPTHWISE
-from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.output_axes import output_axes
 from qdq_workbench.placement.plan import Placement
 from qdq_workbench.post_training import clip_weights
@@ -42,7 +41,7 @@ def dead_channels(evidence: Evidence) -> Iterator[Finding]:
         seen = evidence.statistics.get(node.inputs[0]) if node.inputs else None
         if kernel is None or kernel.ndim < 2 or seen is None or not (placement.weight or "").endswith("kernel"):
             continue
-        axis = _input_axis(node, placement.weight or "", kernel.ndim)
+        axis = input_axis(node, placement.weight or "")
         # Only the input of the first call was looked at; another call may use these channels.
         if axis is None or len(evidence.graph.calls(placement.layer)) > 1 or kernel.shape[axis] != len(seen.peaks):
             continue
@@ -135,18 +134,6 @@ def coarse_weights(evidence: Evidence) -> Iterator[Finding]:
             f"{placement.tensor} has {spec.num_bits} bits and {scales}{hint}",
             (*finer, *more, layer_in_float(placement.layer)),
         )
-
-
-def _input_axis(node: Node, weight: str, rank: int) -> int | None:
-    """Return the axis of a kernel that belongs to the channels of the input; None if it is unknown."""
-    axes = output_axes(node, weight)
-    if not axes or rank < 2:
-        return None
-    if node.is_a("EinsumDense"):
-        source, letters, _ = product_terms(str(node.settings.get("equation", "")))
-        return letters.find(source[-1]) if source[-1:] in letters else None
-    # Only a transposed convolution (height, width, output, input) has its input behind its output.
-    return rank - 1 if axes == (rank - 2,) else rank - 2
 
 
 def _outlying(kernel: np.ndarray, placement: Placement) -> tuple[float, float, int] | None:

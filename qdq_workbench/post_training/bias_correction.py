@@ -5,8 +5,9 @@ With W' the quantized weight, a layer's output shifts on average by
     E[W' x - W x] = sum over inputs of (W' - W) * E[x]            per output channel
 
 which is subtracted from the bias. E[x], one mean per input channel, comes from data, or from the batch normalization
-in front of the layer: E[x] = beta, or the mean of the rectified Gaussian N(beta, gamma^2) behind a ReLU. Padding is
-treated as if it had the mean value, so borders are corrected slightly too much.
+in front of the layer: E[x] = beta, or the mean of the rectified Gaussian N(beta, gamma^2) behind a ReLU. The zeros that
+a convolution pads with are treated as if they had the mean value, so borders are corrected slightly too much.
+Positions that a mask leaves out, such as the padding of sequences, do not count for a layer that supports masking.
 
 Sources: Nagel et al. 2019, arXiv:1906.04721, section 4.2; Finkelstein et al. 2019, arXiv:1906.03193; MCT's
 `compute_bias_correction_of_graph`.
@@ -25,6 +26,7 @@ import numpy.typing as npt
 from qdq_workbench._progress import check_count
 from qdq_workbench.calibration.batches import input_batches
 from qdq_workbench.calibration.failures import failures_named
+from qdq_workbench.calibration.padding import mask_of, rows_of
 from qdq_workbench.conversion.engine.deep_models import functional_model
 from qdq_workbench.conversion.engine.rebuild import Rebuilder, keras_name
 from qdq_workbench.errors import DataError, SpecError
@@ -34,7 +36,7 @@ from qdq_workbench.graph_builder import BoundGraph, layer_weights
 from qdq_workbench.placement.plan import Placement, PlacementPlan
 from qdq_workbench.placement.targets import Target
 from qdq_workbench.post_training.added_biases import BiasRebuilder
-from qdq_workbench.post_training.chains import AXES
+from qdq_workbench.post_training.chains import REWRITTEN
 from qdq_workbench.post_training.gaussian import rectified_moments
 from qdq_workbench.post_training.weight_grids import bind_float, rounded, variable_of, weight_placements
 
@@ -73,8 +75,8 @@ def correct_biases(
     Raises:
         SpecError: If the plan is of another model, or for another target than the given one, or `reference` has other
             layers.
-        DataError: If the data do not fit the model, a layer's input holds NaN or infinity, or `steps` or `batch_size`
-            is out of its range.
+        DataError: If the data do not fit the model, a layer's input holds NaN or infinity or is padding alone, or
+            `steps` or `batch_size` is out of its range.
         TargetError: If the target is unknown.
         UnsupportedModelError: If the model's graph cannot be read.
         UnbuiltModelError: If the model does not know its input shape.
@@ -96,14 +98,15 @@ def correct_biases(
     originals = {} if reference is None else _kernels_of(reference, builder.clones, correctable)
     inputs = {layer: bound.graph.calls(layer)[0].inputs[0] for layer in correctable}
     if data is None:
-        means = _means_of_norms(bound, set(inputs.values()))
+        predicted = _means_of_norms(bound, set(inputs.values()))
+        means = {layer: predicted[name] for layer, name in inputs.items() if name in predicted}
     else:
-        means = _measured_means(builder, corrected, set(inputs.values()), data, steps, batch_size)
+        means = _measured_means(builder, corrected, inputs, data, steps, batch_size)
     for layer, placement in correctable.items():
-        if inputs[layer] in means:
+        if layer in means:
             clone = builder.clones[layer]
             original = originals.get(layer)
-            shift = _shift(clone, bound.graph.calls(layer)[0], placement, means[inputs[layer]], original)
+            shift = _shift(clone, bound.graph.calls(layer)[0], placement, means[layer], original)
             clone.bias.assign((np.asarray(clone.bias, np.float64) - shift).astype(np.float32))
     return corrected
 
@@ -113,7 +116,7 @@ def _is_correctable(graph: ModelGraph, placement: Placement) -> bool:
     node = calls[0]
     return (
         placement.weight == "kernel"
-        and node.class_name in AXES
+        and node.class_name in REWRITTEN
         and not node.opaque
         # A shared layer has one bias, but its inputs have other means at every call.
         and len(calls) == 1
@@ -160,29 +163,34 @@ def _shift(
 
 
 def _measured_means(
-    builder: Rebuilder, model: keras.Model, tensors: set[str], data: Any, steps: int | None, batch_size: int
+    builder: Rebuilder, model: keras.Model, inputs: Mapping[str, str], data: Any, steps: int | None, batch_size: int
 ) -> dict[str, np.ndarray]:
-    """Return the mean of every channel of some tensors over data."""
-    names = sorted(tensors)
+    """Return the mean of every channel of the layers' inputs over data, by layer."""
+    names = sorted(set(inputs.values()))
     if not names:
         return {}
     function = functional_model(model.inputs, [builder.values[name] for name in names], name="means")
-    totals = [np.zeros(builder.values[name].shape[-1]) for name in names]
-    counts = [0] * len(names)
-    for inputs in itertools.islice(input_batches(model, data, batch_size), steps):
-        with failures_named(inputs):
-            values = keras.tree.flatten(function(inputs, training=False))
-        for index, value in enumerate(values):
-            array = np.asarray(value, np.float64).reshape(-1, value.shape[-1])
-            totals[index] += array.sum(axis=0)
-            counts[index] += len(array)
-    for name, total in zip(names, totals, strict=True):
+    totals, counts = dict.fromkeys(inputs, np.zeros(())), dict.fromkeys(inputs, np.zeros(()))
+    for batch in itertools.islice(input_batches(model, data, batch_size), steps):
+        with failures_named(batch):
+            values = dict(zip(names, keras.tree.flatten(function(batch, training=False)), strict=True))
+        for layer, name in inputs.items():
+            mask = mask_of(values[name], builder.clones[layer])
+            rows, valid = rows_of(np.asarray(values[name], np.float64), None if mask is None else np.asarray(mask))
+            totals[layer] = totals[layer] + rows.sum(axis=0)
+            counts[layer] = counts[layer] + valid.sum(axis=0)
+    for layer, total in totals.items():
         if not np.isfinite(total).all():
             raise DataError(
-                f"Tensor {name!r} holds NaN or infinity on these data, so its mean would make biases unusable; drop "
-                f"such samples, or look for the layer that makes it. Received: sums {total[:4]}"
+                f"{inputs[layer]!r} holds NaN or infinity on these data, so its mean would make biases unusable; "
+                f"drop such samples, or look for the layer that makes it. Received: sums {total[:4]}"
             )
-    return {name: total / count for name, total, count in zip(names, totals, counts, strict=True)}
+        if not counts[layer].any():
+            raise DataError(
+                "What a layer reads has no mean where its mask leaves out all values; give samples that are not "
+                f"padding alone. Received: no value of {inputs[layer]!r}"
+            )
+    return {layer: total / np.maximum(counts[layer], 1) for layer, total in totals.items()}
 
 
 def _means_of_norms(bound: BoundGraph, tensors: set[str]) -> dict[str, np.ndarray]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import dataclasses
 
 from qdq_workbench.graph.float_inside import has_low_rank_update
+from qdq_workbench.graph.input_axes import input_axis
 from qdq_workbench.graph.kinds import ACTIVATION_LAYERS, CROPPINGS, DROPOUTS, PADDINGS, POOLINGS, UPSAMPLINGS
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name
+from qdq_workbench.graph.output_axes import output_axes
 
-#: The layers whose weights are rewritten, with the axes of the kernel's input and output channels. Of a depthwise
-#: kernel (height, width, channels, multiplier) the channels are both.
-AXES = {"Conv2D": (2, 3), "Conv1D": (1, 2), "Dense": (0, 1), "DepthwiseConv2D": (2, 2)}
-#: The layers whose channels are scaled: transposed kernels (height, width, output, input) too.
-SCALED_AXES = {**AXES, "Conv2DTranspose": (3, 2), "Conv1DTranspose": (2, 1)}
+#: The layers whose weights are rewritten.
+REWRITTEN = ("Conv2D", "Conv1D", "Dense", "DepthwiseConv2D")
+#: The layers whose channels are scaled.
+SCALED = (*REWRITTEN, "Conv2DTranspose", "Conv1DTranspose")
 #: f(s * x) = s * f(x) for every s > 0.
 HOMOGENEOUS = ("linear", "relu", "leaky_relu", "prelu")
 #: Layers that treat every channel by itself and are homogeneous.
@@ -28,11 +29,13 @@ class Chain:
         producer: The layer whose output channels are scaled.
         between: The layers between the two, in order.
         consumer: The only layer with weights that reads these channels.
+        axes: The axis of the producer's kernel for these channels, and that of the consumer's.
     """
 
     producer: Node
     between: tuple[Node, ...]
     consumer: Node
+    axes: tuple[int, int]
 
 
 def find_chains(graph: ModelGraph) -> list[Chain]:
@@ -59,7 +62,9 @@ def _follow(graph: ModelGraph, producer: Node) -> Chain | None:
     while graph.has_one_use(node.outputs[0]):
         node = graph.readers(node.outputs[0])[0][0]
         if _is_rewritable(graph, node):
-            return Chain(producer, tuple(between), node)
+            made, read = output_axes(producer, "kernel"), input_axis(node, "kernel")
+            # Of a depthwise kernel (height, width, channels, multiplier) the first one: its multiplier is 1.
+            return None if not made or read is None else Chain(producer, tuple(between), node, (made[0], read))
         if not _passes_channels(graph, node):
             return None
         between.append(node)
@@ -67,9 +72,9 @@ def _follow(graph: ModelGraph, producer: Node) -> Chain | None:
 
 
 def _is_rewritable(graph: ModelGraph, node: Node) -> bool:
-    """Return whether a layer's kernel may be scaled: a class of `SCALED_AXES`, channels last, no groups, one call."""
+    """Return whether a layer's kernel may be scaled: a class of `SCALED`, channels last, no groups, one call."""
     return (
-        node.class_name in SCALED_AXES
+        node.class_name in SCALED
         and not node.is_operation
         and not node.opaque
         and len(node.inputs) == 1

@@ -40,6 +40,7 @@ def gptq_weights(
     Each weight gets the value of its integer, so training, export and verification work as before. Scales, also those
     of blocks, zero points and the plan do not change; if a scale is computed from the range of the weights, the ends
     of that range keep their values. A layer whose rounding is no better on held-out samples keeps nearest rounding.
+    Positions that a mask leaves out, such as padding, do not count for a layer that supports masking.
 
     `learn_rounding` is slower and rounds convolutions too: it learns by gradient descent to match the outputs of whole
     blocks.

@@ -58,7 +58,8 @@ def learn_rounding(
     The layers are learned unit by unit in computing order. Each unit reads the outputs of the quantized part in front
     of it and learns to match the outputs of the float model. Each weight gets the value of its integer, so training,
     export and verification work as before. Scales, zero points and the plan do not change. A unit whose learned
-    rounding is no better on held-out samples keeps nearest rounding.
+    rounding is no better on held-out samples keeps nearest rounding. Positions that the mask of an output leaves out,
+    such as padding, do not count.
 
     Use it after `calibrate`, at 4 bits also after `clip_weights`, with the unclipped float model as `reference`. Do
     not combine it with `correct_biases`, which shifts the outputs of the float model; biases are learned here.

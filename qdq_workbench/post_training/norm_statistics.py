@@ -14,18 +14,16 @@ from typing import Any
 
 import keras
 import numpy as np
-import numpy.typing as npt
 
 from qdq_workbench._interrupts import interrupts_held, interrupts_released
 from qdq_workbench._progress import ProgressFunction, check_functions, shown_progress
 from qdq_workbench.calibration.batches import input_batches
 from qdq_workbench.calibration.failures import failures_named
+from qdq_workbench.calibration.padding import Floats, rows_of
 from qdq_workbench.conversion.engine.traced import traced
 from qdq_workbench.errors import DataError
 from qdq_workbench.graph_builder import BoundGraph, bind_graph
 from qdq_workbench.post_training.rounding.compute import compute
-
-Floats = npt.NDArray[np.float64]
 
 
 def estimate_statistics(
@@ -111,7 +109,7 @@ def _moments(model: keras.Model, bound: BoundGraph, layer: str, data: Any, batch
         with failures_named(inputs):
             found = run(list(inputs))
         for tensors in found:
-            rows, valid = _rows(*map(np.asarray, tensors), axis=axis)
+            rows, valid = rows_of(*map(np.asarray, tensors), axis=axis)
             if not np.isfinite(rows).all():
                 raise DataError(
                     "A normalization that reads NaN or infinity has no mean; drop such samples, or look for the layer "
@@ -135,12 +133,3 @@ def _moments(model: keras.Model, bound: BoundGraph, layer: str, data: Any, batch
     new = (mean, deviations / np.maximum(count, 1))
     mean, variance = (np.where(count, ours, theirs) for ours, theirs in zip(new, kept, strict=True))
     return mean, variance
-
-
-def _rows(values: npt.NDArray[Any], mask: npt.NDArray[Any] | None = None, *, axis: int) -> tuple[Floats, Any]:
-    """Return values as (N, channels), and whether each of them counts: a masked one is 0 and does not."""
-    # The axes of the mask are the first ones of the values.
-    given = np.ones(values.shape, bool) if mask is None else mask.reshape(*mask.shape, *[1] * (values.ndim - mask.ndim))
-    valid = np.broadcast_to(given, values.shape)
-    rows, counts = (np.moveaxis(each, axis, -1).reshape(-1, values.shape[axis]) for each in (values, valid))
-    return np.where(counts, rows, 0.0).astype(np.float64), counts

@@ -27,7 +27,7 @@ from qdq_workbench.conversion.transforms.fold_batch_norm import fold_batch_norm
 from qdq_workbench.errors import QuantizerError
 from qdq_workbench.graph.op_kinds import activation_name
 from qdq_workbench.graph_builder import bind_graph
-from qdq_workbench.post_training.chains import SCALED_AXES, Chain, find_chains
+from qdq_workbench.post_training.chains import Chain, find_chains
 from qdq_workbench.post_training.gaussian import rectified_moments
 from qdq_workbench.post_training.weight_grids import bind_float, multiply
 
@@ -89,8 +89,8 @@ def equalize_scales(model: keras.Model, method: str = "ranges") -> keras.Model:
 
 def _equalize(layers: dict[str, Any], chain: Chain) -> float:
     """Equalize one chain; return by how much the largest factor differs from 1."""
-    first = _channel_maxima(layers[chain.producer.layer], SCALED_AXES[chain.producer.class_name][1])
-    second = _channel_maxima(layers[chain.consumer.layer], SCALED_AXES[chain.consumer.class_name][0])
+    first = _channel_maxima(layers[chain.producer.layer], chain.axes[0])
+    second = _channel_maxima(layers[chain.consumer.layer], chain.axes[1])
     usable = (first > 0) & (second > 0)
     # A channel whose weights are all zero on one side keeps the factor 1.
     ratio = np.divide(second, first, out=np.ones_like(first), where=usable)
@@ -107,10 +107,10 @@ def _channel_maxima(layer: Any, axis: int) -> np.ndarray:
 def _scale(layers: dict[str, Any], chain: Chain, factor: np.ndarray) -> None:
     """Multiply the channels of the producer, and divide those of the consumer."""
     producer, consumer = layers[chain.producer.layer], layers[chain.consumer.layer]
-    multiply(producer.kernel, factor, SCALED_AXES[chain.producer.class_name][1])
+    multiply(producer.kernel, factor, chain.axes[0])
     if producer.use_bias:
         multiply(producer.bias, factor, 0)
-    multiply(consumer.kernel, 1.0 / factor, SCALED_AXES[chain.consumer.class_name][0])
+    multiply(consumer.kernel, 1.0 / factor, chain.axes[1])
 
 
 def _is_rectified(chain: Chain) -> bool:

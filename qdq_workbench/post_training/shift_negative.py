@@ -26,7 +26,7 @@ from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name, is_activation
 from qdq_workbench.graph_builder import BoundGraph, Call
 from qdq_workbench.post_training.added_biases import BiasRebuilder
-from qdq_workbench.post_training.chains import AXES
+from qdq_workbench.post_training.chains import REWRITTEN
 from qdq_workbench.post_training.weight_grids import bind_float
 
 #: Lowest values of activations, rounded down; for gelu that of the tanh approximation, which is lower than the exact.
@@ -98,7 +98,7 @@ def _is_shiftable(graph: ModelGraph, node: Node) -> bool:
 
 def _can_take_back(graph: ModelGraph, node: Node) -> bool:
     return (
-        node.class_name in AXES
+        node.class_name in REWRITTEN
         and not node.is_operation
         and not node.opaque
         and len(graph.calls(node.layer)) == 1

@@ -12,7 +12,9 @@ estimated error is taken:
 
     E = step_x^2 / 12 * sum (s W)^2 + sum_c mean(X_c^2) / s_c^2 * sum (Q(s W) - s W)_c^2
 
-that is the rounding error of the activation times the weights, and that of the weights times the activation.
+that is the rounding error of the activation times the weights, and that of the weights times the activation. max|X_c|
+and step_x cover the padding of sequences, as the ranges of `calibrate` do; mean(X_c^2) leaves out the positions that a
+mask leaves out, if all readers support masking.
 
 Source: Xiao et al. 2022, arXiv:2211.10438, equation 4; the error is that of independent roundings.
 """
@@ -21,6 +23,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -30,18 +33,20 @@ import numpy.typing as npt
 from qdq_workbench._progress import check_count
 from qdq_workbench.calibration.batches import input_batches
 from qdq_workbench.calibration.failures import failures_named
+from qdq_workbench.calibration.padding import mask_of, rows_of
 from qdq_workbench.conversion.engine.deep_models import functional_model
 from qdq_workbench.conversion.engine.rebuild import Rebuilder
 from qdq_workbench.errors import DataError, QuantizerError
-from qdq_workbench.graph.contractions import product_terms
 from qdq_workbench.graph.float_inside import has_low_rank_update
+from qdq_workbench.graph.input_axes import input_axis
 from qdq_workbench.graph.kinds import BATCH_NORMALIZATION, MULTI_HEAD_ATTENTION, NORMALIZATIONS
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name
+from qdq_workbench.graph.output_axes import output_axes
 from qdq_workbench.placement.plan import Placement, PlacementPlan
 from qdq_workbench.placement.targets import Target
 from qdq_workbench.planning import plan_placement
-from qdq_workbench.post_training.chains import AXES
+from qdq_workbench.post_training.chains import REWRITTEN
 from qdq_workbench.post_training.weight_grids import (
     along,
     bind_float,
@@ -93,8 +98,8 @@ def smooth_scales(
     Raises:
         QuantizerError: If alpha is neither None nor a number from 0 to 1.
         SpecError: If the plan is of another model, or for another target than the given one.
-        DataError: If the data do not fit the model, a tensor holds NaN or infinity, or `steps` or `batch_size` is out
-            of its range.
+        DataError: If the data do not fit the model, a tensor holds NaN or infinity or is padding alone, or `steps` or
+            `batch_size` is out of its range.
         TargetError: If the target is unknown.
         UnsupportedModelError: If the model's graph cannot be read.
         UnbuiltModelError: If the model does not know its input shape.
@@ -124,7 +129,7 @@ def smooth_scales(
     copy = builder.rebuilt(model.name)
     places = [place for place in _find_places(bound.graph) if any(name in placed for name in place.weight_names)]
     # Measured once: scaling a tensor and its readers leaves all other tensors as they are.
-    measured = _measured(builder, copy, [place.tensor for place in places], data, steps, batch_size)
+    measured = _measured(builder, copy, places, data, steps, batch_size)
     for place in places:
         factors = _Smoothing(place, builder.clones, placed, grids.get(place.tensor), measured[place.tensor])
         scale = factors.best() if alpha is None else factors.scale(float(alpha))
@@ -159,7 +164,7 @@ class _Place:
 
 @dataclasses.dataclass(frozen=True)
 class _Channels:
-    """The lowest value, the highest value and the mean square of every channel of a tensor on the data."""
+    """The lowest and highest value of every channel of a tensor on the data, and its mean square without padding."""
 
     low: Floats
     high: Floats
@@ -269,47 +274,53 @@ def _readers_of(graph: ModelGraph, node: Node, index: int) -> tuple[_Reader, ...
         if not all(f"{part}/kernel" in held for part in parts):
             return None
         return tuple(_Reader(node.layer, f"{part}/kernel", 0) for part in parts)
-    if node.class_name == "EinsumDense":
-        return _of_einsum(node)
-    if node.class_name in AXES and node.settings.get("data_format", "channels_last") == "channels_last":
-        if node.settings.get("groups", 1) != 1:
-            return None
-        shape = next(weight.shape for weight in node.weights if weight.name == "kernel")
-        return (_Reader(node.layer, "kernel", AXES[node.class_name][0] % len(shape)),)
-    return None
-
-
-def _of_einsum(node: Node) -> tuple[_Reader, ...] | None:
-    """Return the kernel of an EinsumDense that contracts the last axis of its input."""
-    read, kernel, result = product_terms(str(node.settings.get("equation", "")))
-    if not read or not kernel or read[-1] not in kernel or read[-1] in result:
+    if node.class_name != "EinsumDense" and (
+        node.class_name not in REWRITTEN
+        or node.settings.get("data_format", "channels_last") != "channels_last"
+        or node.settings.get("groups", 1) != 1
+    ):
         return None
-    return (_Reader(node.layer, "kernel", kernel.index(read[-1])),)
+    axis = input_axis(node, "kernel")
+    # An einsum may keep the last axis of its input.
+    kept = node.class_name == "EinsumDense" and axis in (output_axes(node, "kernel") or ())
+    return None if axis is None or kept else (_Reader(node.layer, "kernel", axis),)
 
 
 def _measured(
-    builder: Rebuilder, model: keras.Model, tensors: list[str], data: Any, steps: int | None, batch_size: int
+    builder: Rebuilder, model: keras.Model, places: Sequence[_Place], data: Any, steps: int | None, batch_size: int
 ) -> dict[str, _Channels]:
-    """Return the statistics of every channel of some tensors over data."""
-    if not tensors:
+    """Return the statistics of every channel of the places' tensors over data."""
+    if not places:
         return {}
-    function = functional_model(model.inputs, [builder.values[name] for name in tensors], name="channels")
+    function = functional_model(model.inputs, [builder.values[place.tensor] for place in places], name="channels")
     found: dict[str, list[Any]] = {}
     for position, inputs in enumerate(itertools.islice(input_batches(model, data, batch_size), steps)):
         with failures_named(inputs):
             values = keras.tree.flatten(function(inputs, training=False))
-        for name, value in zip(tensors, values, strict=True):
-            rows = np.asarray(value, np.float64).reshape(-1, value.shape[-1])
-            if not np.isfinite(rows).all():
+        for place, value in zip(places, values, strict=True):
+            name, array = place.tensor, np.asarray(value, np.float64)
+            if not np.isfinite(array).all():
                 raise DataError(
                     f"Tensor {name!r} holds NaN or infinity on these data, so its channels have no range; drop such "
                     f"samples, or look for the layer that makes it. Received: batch {position}"
                 )
-            now = [rows.min(axis=0), rows.max(axis=0), np.square(rows).sum(axis=0), len(rows)]
+            mask = mask_of(value, *(builder.clones[reader.layer] for reader in place.readers))
+            # Ranges cover padding, as those of `calibrate` do; errors of padded positions do not count.
+            rows, valid = rows_of(array)
+            read, valid = (rows, valid) if mask is None else rows_of(array, np.asarray(mask))
+            now = [rows.min(axis=0), rows.max(axis=0), np.square(read).sum(axis=0), valid.sum(axis=0)]
             old = found.get(name)
             merge = (np.minimum, np.maximum, np.add, np.add)
             found[name] = now if old is None else [join(a, b) for join, a, b in zip(merge, old, now, strict=True)]
-    return {name: _Channels(low, high, square / count) for name, (low, high, square, count) in found.items()}
+    for name, (*_, count) in found.items():
+        if not count.any():
+            raise DataError(
+                "The channels of a tensor have no mean square where its mask leaves out all values; give samples that "
+                f"are not padding alone. Received: no value of {name!r}"
+            )
+    return {
+        name: _Channels(low, high, square / np.maximum(count, 1)) for name, (low, high, square, count) in found.items()
+    }
 
 
 def _rows(values: Floats, axis: int) -> Floats:

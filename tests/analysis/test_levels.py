@@ -4,7 +4,47 @@ import keras
 import pytest
 
 import qdq_workbench as qdq
-from qdq_workbench.analysis.levels import FLOAT, add_levels, ladder_of, raise_layers
+from qdq_workbench.analysis.levels import FLOAT, add_changes, add_levels, ladder_of, raise_layers
+from qdq_workbench.quantizers import LSQQuantizer, MovingAverageQuantizer
+
+CONFIG = qdq.LayerQuantizeConfig
+
+
+class OwnConfig(qdq.QuantizeConfig):
+    """A config of a user's own, with a learned grid of the weights and a pair of the output."""
+
+    def get_weights_and_quantizers(self, layer):
+        return [(layer.kernel, LSQQuantizer(num_bits=5, per_axis=True, symmetric=True))]
+
+    def get_activations_and_quantizers(self, layer):
+        return []
+
+    def set_quantize_weights(self, layer, quantize_weights):
+        layer.kernel = quantize_weights[0]
+
+    def set_quantize_activations(self, layer, quantize_activations):
+        pass
+
+    def get_output_quantizers(self, layer):
+        return [MovingAverageQuantizer(num_bits=6, per_axis=False, symmetric=False)]
+
+    def get_config(self):
+        return {}
+
+
+def plan_with(model, spec):
+    return qdq.plan_placement(model, quantization_spec=spec, target="onnxruntime")
+
+
+def pairs_of(plan):
+    return [(p.node, p.site, p.tensor, p.quantizer, p.method) for p in plan.placements]
+
+
+@pytest.fixture(scope="module")
+def shared():
+    image = keras.Input((4,), name="image")
+    layer = keras.layers.Dense(4, activation="relu", name="shared")
+    return keras.Model(image, keras.layers.Dense(2, name="head")(layer(layer(image))))
 
 
 @pytest.mark.parametrize(
@@ -56,3 +96,36 @@ def test_a_spec_of_levels_has_no_settings_for_weights_that_a_layer_lacks():
     again = qdq.plan_placement(model, quantization_spec=add_levels(spec, plan, level))
 
     assert [p.key for p in again.placements] == [p.key for p in raise_layers(plan, level).placements]
+
+
+@pytest.mark.parametrize(
+    "level", [16, FLOAT, "with output", "without output", "inputs 0 with output", "no inputs without output"]
+)
+@pytest.mark.parametrize(
+    "wish",
+    [{"quantize_output": True}, {"quantize_input": False}, {"quantize_config": CONFIG(activation={"num_bits": 4})}],
+)
+def test_entries_of_a_level_lead_to_its_plan_also_where_calls_of_a_layer_differ(shared, level, wish):
+    spec = qdq.QuantizationSpec()
+    spec.add("shared", quantize_config=CONFIG(weight={"num_bits": 4}))
+    spec.add("shared#1", **wish)  # the second call
+    plan = plan_with(shared, spec)
+    wanted = raise_layers(plan, {"shared": level})
+    found = plan_with(shared, add_levels(spec, plan, {"shared": level}))
+    assert pairs_of(found) == pairs_of(wanted)
+    assert pairs_of(plan_with(shared, add_changes(spec, wanted, plan.decisions))) == pairs_of(wanted)
+
+
+@pytest.mark.parametrize("level", ["with output", "without output", "no inputs without output"])
+def test_moved_pairs_keep_what_a_quantize_config_gives(level):
+    image = keras.Input((4,), name="image")
+    hidden = keras.layers.Dense(4, activation="relu", name="hidden")(image)
+    model = keras.Model(image, keras.layers.Dense(2, name="head")(hidden))
+    spec = qdq.QuantizationSpec()
+    spec.add("hidden", quantize_config=OwnConfig())
+    plan = qdq.plan_placement(model, quantization_spec=spec, target="onnxruntime")
+    wanted = raise_layers(plan, {"hidden": level})
+    found = plan_with(model, add_levels(spec, plan, {"hidden": level}))
+    assert pairs_of(found) == pairs_of(wanted)
+    (kernel,) = (p for p in found.placements if p.tensor == "hidden/kernel")
+    assert (kernel.quantizer.num_bits, kernel.method.name) == (5, "lsq")

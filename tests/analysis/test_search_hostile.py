@@ -171,6 +171,14 @@ def test_what_was_not_timed_does_not_miss_a_budget_of_time_least():
     )
 
 
+@pytest.mark.parametrize("objective", ["accuracy", "bytes", "macs"])
+def test_of_equal_costs_an_accuracy_of_nan_is_the_worst(objective):
+    broken, sound = (SearchStep({}, accuracy, 10, 0, meets=True) for accuracy in (float("nan"), 0.5))
+    goal = Goal(objective, None, 100, None)
+    for steps in ([broken, sound], [sound, broken]):
+        assert goal.best(steps) is sound
+
+
 def test_a_loss_is_that_beside_the_float_model_on_the_same_samples():
     goal = Goal("bytes", None, None, None, max_loss=0.1, ceiling=0.9)
 

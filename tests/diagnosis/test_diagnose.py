@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import qdq_workbench as qdq
+from qdq_workbench.conversion.engine.retarget import replan
+from qdq_workbench.diagnosis.fixes import Fix
 from qdq_workbench.errors import DataError, SpecError
 
 LAYERS = keras.layers
@@ -415,3 +417,42 @@ def test_scales_are_smoothed_for_the_grids_of_the_plan():
     wanted = qdq.correction.smooth_scales(model, x, plan=q_model.plan).get_layer("norm").gamma
     np.testing.assert_array_equal(gain, wanted)
     assert not np.array_equal(wanted, qdq.correction.smooth_scales(model, x).get_layer("norm").gamma)  # 8 bits
+
+
+def test_a_site_whose_error_is_infinite_is_the_cause():
+    """Rounded to 0, probabilities have no logarithm; the NaN of that site once hid every cause."""
+
+    def body(image):
+        scores = LAYERS.Dense(4, kernel_initializer="random_normal", name="scores")(image)
+        chances = LAYERS.Softmax(name="chances")(scores)
+        return keras.ops.multiply(chances, keras.ops.log(chances))
+
+    model, x = network(body), samples((8,))
+    kernel = model.get_layer("scores").kernel
+    kernel.assign(kernel * 60.0)
+    spec = qdq.QuantizationSpec()
+    spec.add("chances", quantize_output=True)
+    found = qdq.diagnose(quantized(model, x, spec=spec), x, verbose=False)
+    assert np.isnan(found.quantized_value)
+    assert [(cause.tensor, cause.share) for cause in found.causes] == [("chances", 1.0)]
+    assert np.isfinite(found.apply(verbose=False).predict(x, verbose=0)).all()
+    assert (found.causes[0].applied, found.causes[0].gain) == (True, np.inf)
+
+
+def test_a_fix_whose_outputs_are_not_numbers_is_never_the_best():
+    def broken(q_model, _):
+        other = replan(q_model, q_model.plan)
+        bias = other.wrappers_by_path()["head"].layer.bias  # nothing behind it could hide a NaN
+        bias.assign(bias + np.nan)
+        return other
+
+    q_model, x, _ = outlier_channel()
+    found = qdq.diagnose(q_model, x, verbose=False)
+    cause = found.causes[0]
+    breaks, nothing = Fix("break it", broken), Fix("leave it", lambda q_model, _: replan(q_model, q_model.plan))
+    cause.fixes = (breaks, nothing)
+    found.apply(0, verbose=False)
+    assert cause.fix == "leave it"
+    cause.fixes = (breaks,)
+    assert np.isfinite(found.apply(0, verbose=False).predict(x, verbose=0)).all()
+    assert (cause.applied, cause.gain) == (False, -np.inf)

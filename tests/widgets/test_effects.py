@@ -87,6 +87,12 @@ def test_noise_powers_add_up():
     assert figure.unit == "dB"
 
 
+def test_nothing_is_estimated_from_an_error_that_is_infinite_or_no_number():
+    both, less = plan_without(), plan_without("conv")
+    for mode, value in (("one_on", -np.inf), ("one_on", np.nan), ("one_off", np.nan)):
+        assert estimated_score(both, less, report_of("sqnr", mode, {"conv": value}, 20.0, "dB")) is None
+
+
 def test_nothing_is_said_without_a_basis():
     both, less = plan_without(), plan_without("conv")
     assert estimated_score(both, less, None) is None

@@ -11,7 +11,7 @@ import qdq_workbench as qdq
 from qdq_widgets import Workbench
 from qdq_widgets.errors import BenchError
 from qdq_widgets.histograms import known_tensors
-from qdq_widgets.metrics import OUTPUT_SQNR, PARAMETERS, WEIGHT_BYTES, WEIGHT_SQNR
+from qdq_widgets.metrics import OUTPUT_SQNR, PARAMETERS, WEIGHT_BYTES, WEIGHT_SQNR, _finite, _Sums
 
 
 def test_the_histogram_counts_every_value_once(calibrated):
@@ -158,3 +158,10 @@ def test_the_report_ranks_every_figure_and_takes_no_name_for_markup(bench, tmp_p
     page = bench.report(tmp_path / "report.html").read_text(encoding="utf-8")
     assert "<h2>&lt;i&gt;mine&lt;/i&gt;</h2>" in page
     assert page.index("1.5 ms") < page.index("0.5 ms")
+
+
+def test_a_layer_of_infinite_error_has_no_ratio():
+    sums = {"sound": _Sums(), "broken": _Sums()}
+    sums["sound"].add(np.array([10.0]), np.array([9.0]))
+    sums["broken"].add(np.array([10.0]), np.array([-np.inf]))
+    assert _finite(sums) == {"sound": pytest.approx(20.0)}

@@ -158,7 +158,8 @@ def _combined(rows: list[tuple[Any, bool]], report: qdq.SensitivityReport) -> fl
     whole = _power(report.quantized_value)
     noise = whole
     for entry, on in rows:
-        alone = _power(entry.value) if report.mode == "one_on" else max(0.0, whole - _power(entry.value))
+        # `max` returns its first value where the comparison meets NaN.
+        alone = _power(entry.value) if report.mode == "one_on" else max(whole - _power(entry.value), 0.0)
         noise += alone if on else -alone
     if whole <= 0.0 or noise <= 0.0:
         return None
@@ -166,4 +167,4 @@ def _combined(rows: list[tuple[Any, bool]], report: qdq.SensitivityReport) -> fl
 
 
 def _power(decibels: float) -> float:
-    return 0.0 if math.isinf(decibels) else 10.0 ** (-decibels / 10.0)
+    return 10.0 ** (-decibels / 10.0)

@@ -139,6 +139,6 @@ class _Sums:
 
 
 def _finite(sums: Mapping[str, _Sums]) -> dict[str, float]:
-    """Return the ratios in dB; layers without an error are left out, since their ratio is infinite."""
-    found = {name: item for name, item in sums.items() if item.signal > 0 and item.noise > 0}
+    """Return the ratios in dB; layers without an error, or with an infinite one, are left out."""
+    found = {name: item for name, item in sums.items() if item.signal > 0 and 0 < item.noise < math.inf}
     return {name: 10.0 * math.log10(item.signal / item.noise) for name, item in found.items()}

@@ -12,13 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from qdq_workbench._progress import ProgressFunction
+from qdq_workbench.calibration.padding import counted
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.errors import DataError
 from qdq_workbench.graph.kinds import HOLDING_ONE
 from qdq_workbench.graph_builder import Call, bind_graph, layer_weights
 from qdq_workbench.post_training.rounding.compute import compute
 from qdq_workbench.post_training.rounding.gptq import Product, RowGrids, product_of, rounded_by_gptq, squared_error
-from qdq_workbench.post_training.rounding.reconstruct import Evaluation
+from qdq_workbench.post_training.rounding.reconstruct import Evaluation, mask_name
 from qdq_workbench.post_training.rounding.report import RoundedUnit
 from qdq_workbench.post_training.rounding.units import Unit, find_units
 from qdq_workbench.post_training.rounding.values import Values
@@ -113,10 +114,12 @@ class GPTQRun:
         """Return the Hessian of a layer's inputs on the samples used for rounding, and on the held-out ones.
 
         The last value is the number of rows of the held-out ones. Without held-out samples both are over all samples.
+        Padded positions do not count if the layer supports masking.
         """
         tensors = [call.node.inputs[0] for call in calls]
         made = [name for name in tensors if name not in read]
         position = max(unit.calls.index(call) for call in calls)
+        heeds = all(call.operation.supports_masking for call in calls)
         found = {name: read[name] for name in tensors if name in read}
         if made:
             found |= Evaluation(lambda values: compute(unit.calls[: position + 1], values), made)(read)
@@ -124,7 +127,11 @@ class GPTQRun:
         count = len(next(iter(read.values())))
         kept = count - self._held_back
         for piece in (slice(0, kept), slice(kept, count)) if self._held_back else (slice(0, count),):
-            rows = [matrix.product.rows(np.asarray(found[name][piece], np.float32)) for name in tensors]
+            masks = [found[mask_name(name)][piece] if mask_name(name) in found and heeds else None for name in tensors]
+            rows = [
+                _rows(matrix.product, np.asarray(found[name][piece], np.float32), mask)
+                for name, mask in zip(tensors, masks, strict=True)
+            ]
             _check_finite(tensors, rows)
             # All calls of a shared layer multiply with the same kernel, so their Hessians add up.
             parts.append((np.sum([_outer(part) for part in rows], axis=0), sum(len(part) for part in rows)))
@@ -196,6 +203,12 @@ def _why_left_out(node: Any) -> str:
     if node.is_a("MultiHeadAttention", "GroupQueryAttention"):
         return "the inputs of its projections are not visible; quantize split_attention(model) to make them so"
     return "GPTQ rounds the kernels of Dense and EinsumDense, which multiply one input with one matrix"
+
+
+def _rows(product: Product, x: Array, mask: Array | None) -> Array:
+    """Return the rows that a matrix is multiplied with, except those of padding alone."""
+    rows = product.rows(x)
+    return rows if mask is None else rows[product.rows(counted(x.shape, mask)).any(axis=1)]
 
 
 def _outer(rows: Array) -> Array:

@@ -11,7 +11,8 @@ While learning, each input of the unit is replaced by the float model's value, a
 unquantized input, with probability `drop` per value: QDrop (Wei et al. 2022, arXiv:2203.05740), for activations of few
 bits.
 
-Compared outputs of a softmax are compared as logits: by their logarithms minus the mean of these.
+Compared outputs of a softmax are compared as logits: by their logarithms minus the mean of these. Positions that the
+mask of a compared tensor leaves out, such as padding, do not count.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import tensorflow as tf
 
 from qdq_workbench._interrupts import safe_point
 from qdq_workbench.calibration.failures import failures_named
+from qdq_workbench.calibration.padding import mask_of
 from qdq_workbench.conversion.engine.traced import traced
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import activation_name
@@ -102,7 +104,7 @@ class Reconstruction:
         Args:
             read: The unit's inputs in the quantized model, by tensor.
             floats: The same inputs in the float model.
-            targets: The compared tensors of the float model.
+            targets: The compared tensors of the float model, with their masks.
             error: The error with nearest rounding.
         """
         settings = self._settings
@@ -226,7 +228,7 @@ def error_of(unit: Unit, probabilities: Iterable[str], targets: Mapping[str, Any
     Args:
         unit: The unit.
         probabilities: The compared tensors that are compared as logits.
-        targets: The compared tensors of the float model.
+        targets: The compared tensors of the float model, with the masks of those that carry one.
         made: The same tensors of the quantized model.
     """
     errors = []
@@ -234,8 +236,18 @@ def error_of(unit: Unit, probabilities: Iterable[str], targets: Mapping[str, Any
         target, found = (tf.cast(values[name], tf.float32) for values in (targets, made))
         if name in probabilities:
             target, found = _logits(target), _logits(found)
-        errors.append(tf.reduce_mean(tf.math.squared_difference(target, found)))
+        errors.append(_mean_counted(tf.math.squared_difference(target, found), targets.get(mask_name(name))))
     return tf.add_n(errors)
+
+
+def _mean_counted(squares: Any, mask: Any) -> Any:
+    """Return the mean over the positions that a mask keeps; its axes are the first ones of the squares."""
+    if mask is None:
+        return tf.reduce_mean(squares)
+    behind = tf.ones(len(squares.shape) - len(mask.shape), tf.int32)
+    kept = tf.reshape(tf.cast(mask, tf.bool), tf.concat([tf.shape(mask), behind], 0))
+    count = tf.reduce_sum(tf.cast(tf.broadcast_to(kept, tf.shape(squares)), squares.dtype))
+    return tf.reduce_sum(tf.where(kept, squares, 0.0)) / tf.maximum(count, 1.0)
 
 
 def _logits(probabilities: Any) -> Any:
@@ -259,14 +271,16 @@ class Evaluation:
         self._names = tuple(names)
 
         def kept(values: dict[str, Any]) -> dict[str, Any]:
-            made = function(values)
-            return {name: made[name] for name in self._names}
+            found = function(values)
+            made = {name: found[name] for name in self._names}
+            masks = {mask_name(name): mask_of(tensor) for name, tensor in made.items()}
+            return made | {name: mask for name, mask in masks.items() if mask is not None}
 
         self._kept = kept
         self._function: Any = None
 
     def __call__(self, values: Mapping[str, Array]) -> dict[str, Array]:
-        """Return the kept tensors over all samples, given the function's inputs over all samples."""
+        """Return the kept tensors and their masks over all samples, given the function's inputs over all samples."""
         count = len(next(iter(values.values())))
         if self._function is None:
             symbols = {name: tf.TensorSpec((None, *array.shape[1:]), array.dtype) for name, array in values.items()}
@@ -277,4 +291,9 @@ class Evaluation:
             with failures_named(list(piece.values())):
                 pieces.append({name: np.asarray(value) for name, value in self._function(piece).items()})
             safe_point()
-        return {name: np.concatenate([piece[name] for piece in pieces]) for name in self._names}
+        return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+
+
+def mask_name(tensor: str) -> str:
+    """Return the name under which an evaluation returns the mask of a tensor that carries one."""
+    return f"{tensor}:mask"
