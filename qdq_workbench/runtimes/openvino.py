@@ -2,14 +2,18 @@
 
 The rules were derived from the precisions in the runtime's own execution graph. Operations that read quantized tensors
 run on integers; operations directly behind an integer kernel are fused into it.
+
+What subtracts the zero point of its input does so in float32, after a conversion. Convolutions, Dense, pooling and data
+movement need not; which operands of the others must have the zero point 0 is what `_why_zero_point` says.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from qdq_workbench.graph.kinds import MATRIX_PRODUCTS, POOLINGS, RESHAPINGS, TRANSPOSED
-from qdq_workbench.graph.model_graph import Node
+from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.never_negative import is_never_negative
 from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_convolution
 from qdq_workbench.placement.targets import get_target
@@ -18,6 +22,7 @@ from qdq_workbench.runtimes.grids import why_grid
 from qdq_workbench.runtimes.inner_layers import computes_several, inner_products, is_transparent
 from qdq_workbench.runtimes.judge_layers import Verdict, judge_layers
 from qdq_workbench.runtimes.verdict import Fix, LayerExplanation, Rule
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 _TARGET = get_target("openvino")
 _FUSED = frozenset({"relu", "relu6", "clipped_relu", "leaky_relu", "sigmoid", "silu", "hard_silu", "tanh", "elu"})
@@ -45,7 +50,15 @@ RULES = {
         _rule("GRID", "Quantized inputs have up to 8 bits; weights have up to 8 and zero point 0."),
         _rule("INPUT", "Every input must be quantized."),
         _rule("WEIGHT", "The weights must be quantized, symmetric, with one scale in all or one per output channel."),
-        _rule("ZERO-POINT", "A transposed convolution runs on integers when the zero point of its input is 0."),
+        _rule(
+            "ZERO-POINT",
+            "Transposed convolutions, activations between pairs and operations with a constant run on integers when "
+            "the zero point of their input is 0, a product of tensors when that of one operand is. A matrix product of "
+            "tensors needs the zero point 0 in both, and the second one symmetric.",
+        ),
+        _rule(
+            "CONSTANT", "A constant with several values is added in float, except one per channel, or to int8 tensors."
+        ),
         _rule("OUTPUT", "An elementwise operation writes floats unless its output is quantized."),
         _rule("NO-KERNEL", "There is no integer form of this operation."),
     )
@@ -77,6 +90,10 @@ def _judged(facts: PlanFacts, node: Node) -> Verdict:
     # Not Maximum and Minimum: the plugin computes them in float, with pairs on both sides too.
     if node.is_a("Add", "Subtract", "Multiply") or _computes(node) in _FUSED:
         return _elementwise(facts, node)
+    if node.is_a("Matmul"):
+        # First what no pair changes.
+        why = _why_zero_point(facts, node)
+        return ("ZERO-POINT", why, []) if why else _needs_inputs(facts, node, "GEMM", "both operands are quantized")
     for rule, reason, kinds in _READERS:
         if node.is_a(*kinds):
             return _needs_inputs(facts, node, rule, reason)
@@ -95,7 +112,6 @@ def _why_grid(facts: PlanFacts, node: Node) -> tuple[str, tuple[str, ...]]:
 _READERS = (
     ("POOL", "it pools integers", POOLINGS),
     ("MOVES", "it moves integers", _MOVES),
-    ("GEMM", "both operands are quantized", ("Matmul",)),
 )
 
 
@@ -105,7 +121,12 @@ def _computes(node: Node) -> str:
 
 def _elementwise(facts: PlanFacts, node: Node) -> Verdict:
     fix: list[Fix] = [{"name": node.layer, "quantize_weight": False, "quantize_output": True}]
-    missing = facts.float_inputs(node)
+    missing, zero_point = facts.float_inputs(node), _why_zero_point(facts, node)
+    # First what no pair changes.
+    if zero_point:
+        return "ZERO-POINT", zero_point, []
+    if _adds_values(facts, node):
+        return "CONSTANT", "it adds a constant that differs from place to place", []
     if missing:
         return "INPUT", f"input {missing[0]} is not quantized", fix
     if node.outputs[0] in facts.paired:
@@ -131,20 +152,72 @@ def _weighted(facts: PlanFacts, node: Node) -> Verdict:
         return "WEIGHT", f"its weight {facts.float_weights(node)[0]!r} stays in float", fix
     if facts.float_inputs(node):
         return "INPUT", "its input is not quantized", fix
-    if node.is_a(*TRANSPOSED) and not _starts_at_zero(facts, node):
-        return "ZERO-POINT", "its input may be negative, so that 0 is not the lowest integer", []
+    zero_point = _why_zero_point(facts, node) if node.is_a(*TRANSPOSED) else ""
+    if zero_point:
+        return "ZERO-POINT", zero_point, []
     return "GEMM", "input and weights are quantized", []
 
 
-def _starts_at_zero(facts: PlanFacts, node: Node) -> bool:
-    """Return whether the range of the first input starts at 0: no tensor that shares the range can be negative."""
-    placement = facts.plan.input_placement(node.name, 0)
-    if placement is None:
+def _why_zero_point(facts: PlanFacts, node: Node) -> str:
+    """Return why the zero points of its inputs keep an operation on quantized tensors in float; "" if they do not."""
+    found = [_has_zero_point_0(facts, node, index) for index in range(len(node.inputs))]
+    if node.is_a("Matmul"):
+        return "" if found[0] and _is_symmetric(facts, node, -1) else _why_matrix(found[0])
+    if len(found) == 1:
+        return "" if found[0] else "its input has a zero point, because it may be negative or by its settings"
+    # A product subtracts the zero point of one operand in front of it, and reads the integers of the other. Of three
+    # the first two are one product. Not told here: with two zero points it still reads integers, and subtracts itself,
+    # where other readers need them; and with one it may choose the wrong operand behind pools that read floats.
+    return "both operands have a zero point" if node.is_a("Multiply") and not any(found[:2]) else ""
+
+
+def _why_matrix(first: bool) -> str:
+    which = "second operand is not symmetric" if first else "first operand has a zero point"
+    return f"its {which}; with {{'signed': True, 'symmetric': True}} for both it runs on integers"
+
+
+def _grid(facts: PlanFacts, node: Node, index: int) -> QuantizerSpec:
+    """Return the grid of an input; without a pair, the one that a pair would have."""
+    placement = facts.plan.input_placement(node.name, index)
+    return _TARGET.activation if placement is None else placement.quantizer
+
+
+def _is_symmetric(facts: PlanFacts, node: Node, index: int) -> bool:
+    return _grid(facts, node, range(len(node.inputs))[index]).symmetric
+
+
+def _has_zero_point_0(facts: PlanFacts, node: Node, index: int) -> bool:
+    """Return whether the zero point of an input is 0, whatever the data."""
+    grid = _grid(facts, node, index)
+    if grid.signed or grid.symmetric:
+        return grid.signed and grid.symmetric
+    # The range must start at 0: no tensor that shares it may be negative.
+    placement, owners = facts.plan.input_placement(node.name, index), facts.plan.range_owners
+    sharing = [node.inputs[index]]
+    if placement is not None:
+        owner = owners[facts.plan.pair_of(placement).name]
+        sharing = [pair.tensor for pair in facts.plan.tensors if owners.get(pair.name) == owner]
+    return all(_is_never_negative(facts.graph, tensor) for tensor in sharing)
+
+
+def _is_never_negative(graph: ModelGraph, tensor: str) -> bool:
+    """Return whether a tensor is never negative, if no constant factor is: a gate such as `relu6(x + 3) * (1 / 6)`."""
+    node = graph.producer(tensor)
+    while node.is_a("Multiply") and len(node.inputs) == 1:
+        tensor = node.inputs[0]
+        node = graph.producer(tensor)
+    return is_never_negative(graph, tensor) or (is_activation(node) and activation_name(node) == "hard_sigmoid")
+
+
+def _adds_values(facts: PlanFacts, node: Node) -> bool:
+    """Return whether a node adds a constant of several values that does not become a part of a pair."""
+    if len(node.inputs) != 1 or not node.is_a("Add", "Subtract") or _grid(facts, node, 0).signed:
         return False
-    owners = facts.plan.range_owners
-    owner = owners[facts.plan.pair_of(placement).name]
-    sharing = [pair.tensor for pair in facts.plan.tensors if owners.get(pair.name) == owner]
-    return all(is_never_negative(facts.graph, tensor) for tensor in sharing)
+    # One value, or one per channel, becomes a part of the pair behind it; the channels are the first axis behind the
+    # batch in the file, as of images and of rows. Not told here: unsigned integers take any constant that makes
+    # nothing larger, which depends on its values.
+    constant, rank = node.settings.get("constant_shape") or [], len(facts.graph.tensors[node.inputs[0]].shape)
+    return math.prod(constant) > (constant[-1] if constant and rank != 3 else 1)
 
 
 def _needs_inputs(facts: PlanFacts, node: Node, rule: str, reason: str) -> Verdict:

@@ -31,6 +31,7 @@ class Program:
     nodes: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     arrays: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     axes: dict[str, str] = dataclasses.field(default_factory=dict)
+    _names: set[str] = dataclasses.field(default_factory=set)
 
     def array(self, name: str, values: np.ndarray, axes: str) -> str:
         """Add an array and return its name; the calls of a shared layer add the same one."""
@@ -70,13 +71,28 @@ class Program:
             result: Its output.
             **parts: Its settings; `arrays` maps a role, such as "weights", to the name of an array, and `layers` lists
                 the calls that the node computes, by default `name`.
+
+        Raises:
+            ExportError: If another node has the name.
         """
+        if name in self._names:
+            raise ExportError(
+                "Two nodes of the firmware program would have one name. Rename the layer of that name, or the one "
+                f"whose name ends in 'requantize', 'softmax' or 'clip', if there is one. Received: node={name!r}"
+            )
+        self._names.add(name)
         given = {"layers": [name], "arrays": {}, **parts}
         inputs = [source.name for source in sources]
         self.nodes.append({"name": name, "operator": operator, "inputs": inputs, "outputs": [result.name], **given})
 
-    def write(self, pending: Pending, name: str, encoding: Encoding) -> Integers:
+    def write(self, pending: Pending, name: str, encoding: Encoding, *, node: str = "") -> Integers:
         """Add the node of a kernel with an integer result, unless it is there with this grid and this activation.
+
+        Args:
+            pending: The kernel.
+            name: Name of the result, as for `integers`.
+            encoding: The grid of the result.
+            node: Name of the node; "" for that of the kernel's call.
 
         Raises:
             ExportError: If the result is read in two forms.
@@ -90,7 +106,7 @@ class Program:
         parts = {**pending.fixed, **pending.finish(encoding), "clamp": clamp(encoding, pending.low, pending.high)}
         # A layer with an activation of its own is listed twice: for the kernel and for the clamp.
         layers = list(dict.fromkeys(pending.layers))
-        self.add(pending.node.name, pending.operator, pending.sources, result, **{**parts, "layers": layers})
+        self.add(node or pending.node.name, pending.operator, pending.sources, result, **{**parts, "layers": layers})
         pending.written.append((pending.low, pending.high, result))
         return result
 

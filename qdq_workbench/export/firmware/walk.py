@@ -175,7 +175,9 @@ class Walk:
             # A requantization does not pad: the readers of its result do.
             bare = Integers(value.name, value.shape, value.encoding)
             moved = self._kernels.regridding(node, "Requantize", (bare,))
-            return _padded(self.program.write(moved, name, encoding), value.pads, value.padded_by)
+            # Named after its pair: the call has a node already, and its result may be read on several grids.
+            result = self.program.write(moved, name, encoding, node=f"{name}/requantize")
+            return _padded(result, value.pads, value.padded_by)
         return self.program.write(value, name, encoding)
 
     def _on_input_grid(self, node: Node, shape: tuple[int, ...], encoding: Encoding) -> Integers:

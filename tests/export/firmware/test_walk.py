@@ -36,6 +36,7 @@ def written_once(q_model, folder, atol=1e-6):
     held, inputs = document(path), samples(q_model, 40, seed=1)
     writers = [*held["inputs"], *(node["outputs"][0] for node in held["nodes"])]
     assert sorted(writers) == sorted(held["tensors"])
+    assert len({node["name"] for node in held["nodes"]}) == len(held["nodes"])
     found = interpreter.run(path, inputs)
     theirs = run_file(onnx_path, inputs, list(held["outputs"]))
     for output, tensor in held["outputs"].items():
@@ -81,6 +82,38 @@ def test_softmaxes_that_read_one_tensor_on_two_grids(tmp_path):
     held = written_once(quantized(make, spec), tmp_path)
 
     assert [node["operator"] for node in held["nodes"]].count("Dequantize") == 2
+
+
+def test_every_requantization_has_a_name_of_its_own(tmp_path):
+    spec = qdq.QuantizationSpec()
+    spec.add("kept", quantize_input=True, quantize_config=ASYMMETRIC)
+    spec.add("one", quantize_input=True, quantize_config=SYMMETRIC)
+    spec.add(
+        "two", quantize_input=True, quantize_config=LayerQuantizeConfig(activation={"signed": True, "symmetric": False})
+    )
+
+    def make(x):
+        x = layers.MaxPooling2D(2, name="kept")(x)
+        return [layers.Conv2D(2, 1, name=name)(x) for name in ("one", "two")]
+
+    qdq.files.save_firmware(quantized(make, spec), tmp_path / "model.npz")
+
+    held = document(tmp_path / "model.npz")
+    assert len({node["name"] for node in held["nodes"]}) == len(held["nodes"])
+    names = {node["name"]: node["operator"] for node in held["nodes"]}
+    assert [names[name] for name in ("kept", "kept/requantize", "kept@2/requantize")] == [
+        "MaxPool",
+        "Requantize",
+        "Requantize",
+    ]
+
+
+def test_two_nodes_of_one_name_are_refused():
+    program = Program()
+    source, result = program.floats("x", (2,)), program.floats("y", (2,))
+    program.add("flat", "Reshape", (source,), result)
+    with pytest.raises(ExportError, match=r"one name\. Rename the layer.*Received: node='flat'"):
+        program.add("flat", "Reshape", (source,), result)
 
 
 def test_a_softmax_with_a_pair_behind_it(tmp_path):
