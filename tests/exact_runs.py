@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 
-from qdq_workbench.onnx_graph.sessions import run_session
+from qdq_workbench.onnx_graph.batches import run_session
 from qdq_workbench.verification.saturation import exact_session
 
 

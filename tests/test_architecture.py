@@ -224,6 +224,7 @@ INTERNALS = {
         "placement.planner": ("make_plan", "the plan of changed decisions"),
         "placement.settings": ("EVERY_WEIGHT", "the settings of decisions"),
         "post_training.codebook": ("clustered", "MCT's functions on arrays compute what `codebook_weights` does"),
+        "post_training.shift_negative": ("Inserted shifted", "MCT places pairs by what `shift_negative` has inserted"),
     },
     "tfmot": {
         "_numbers": ("whole", "settings may be numbers of NumPy"),

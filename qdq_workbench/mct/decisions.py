@@ -13,12 +13,17 @@ from qdq_workbench.mct.quantization_config import QuantizationConfig
 from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.planner import make_plan
 from qdq_workbench.placement.settings import EVERY_WEIGHT
+from qdq_workbench.post_training.shift_negative import Inserted
 
 _USUAL_BITS = 8
 
 
 def adapted_plan(
-    plan: PlacementPlan, config: QuantizationConfig, *, baked: bool, inserted: Mapping[str, str] = MappingProxyType({})
+    plan: PlacementPlan,
+    config: QuantizationConfig,
+    *,
+    baked: bool,
+    inserted: Mapping[str, Inserted] = MappingProxyType({}),
 ) -> PlacementPlan:
     """Return the plan with the bit widths, grids and enabled parts (weights, activations) of a configuration.
 

@@ -31,19 +31,19 @@ from qdq_workbench import (
     learn_rounding,
     plan_placement,
     quantize_model,
-    shift_negative,
 )
 from qdq_workbench.errors import DataError, SpecError
 from qdq_workbench.mct.decisions import adapted_plan
 from qdq_workbench.mct.default_keras_info import DEFAULT_KERAS_INFO
 from qdq_workbench.mct.gradient_ptq import GradientPTQConfig, checked_n_iter
-from qdq_workbench.mct.inserted import inserted_operations, knowing
+from qdq_workbench.mct.inserted import knowing
 from qdq_workbench.mct.quantization_config import (
     CALIBRATION_METHODS,
     DEFAULTCONFIG,
     QuantizationConfig,
     QuantizationErrorMethod,
 )
+from qdq_workbench.post_training.shift_negative import Inserted, shifted
 
 _WIDEST = 16
 
@@ -172,12 +172,12 @@ class _Run:
         self._target = target
         self._data = data
         self._steps: list[str] = []
-        self._inserted: dict[str, str] = {}
+        self._inserted: Mapping[str, Inserted] = {}
 
     def run(self, source: keras.Model) -> tuple[QuantizedModel, UserInformation]:
         model = self._equalized_or_folded(source)
         # The reference for learning: the steps so far do not change what the model computes, those below do.
-        original = model = self._shifted(model)
+        original = model = self._with_shifts(model)
         model = self._weights_chosen(model)
         corrects = self._config.weights_bias_correction and self._config.enable_weights_quantization
         # Learning would move the corrected biases again.
@@ -230,19 +230,18 @@ class _Run:
             self._steps.append(f"batch normalizations folded{more}")
         return folded
 
-    def _shifted(self, model: keras.Model) -> keras.Model:
+    def _with_shifts(self, model: keras.Model) -> keras.Model:
         if not self._config.shift_negative_activation_correction:
             return model
         probe = quantize_model(model, plan=self._plan(model, quiet=True))
         ranges = calibrate(probe, self._data, verbose=False).ranges
         ratio = self._config.shift_negative_ratio
-        shifted = shift_negative(model, ratio, largest=lambda tensor: ranges.get(tensor, (0.0, 0.0))[1])
-        inserted = inserted_operations(build_graph(model), build_graph(shifted))
+        other, inserted = shifted(model, ratio, lambda tensor: ranges.get(tensor, (0.0, 0.0))[1])
         if not inserted:
             return model
         self._inserted, self._info = inserted, knowing(self._info, inserted)
         self._steps.append("activations with a short negative side shifted")
-        return shifted
+        return other
 
     def _weights_chosen(self, model: keras.Model) -> keras.Model:
         """Return the model with its weights clipped or clustered, as configured."""

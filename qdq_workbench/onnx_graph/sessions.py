@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 
-from qdq_workbench._interrupts import safe_point
 from qdq_workbench._scratch import scratch_folder
 from qdq_workbench.errors import VerificationError
 from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, constant_bytes
@@ -160,59 +159,6 @@ def make_session(
         options.add_session_config_entry(EXACT_SUMS, "1")
     with session_source(proto) as model:
         return open_session(model, options, disabled)
-
-
-def run_session(session: onnxruntime.InferenceSession, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the outputs by name; a file with a fixed batch is run that many samples at a time.
-
-    Args:
-        session: The session.
-        inputs: Samples per input name.
-
-    Raises:
-        RunError: If ONNX Runtime fails to run the file.
-    """
-    names = [output.name for output in session.get_outputs()]
-    shapes = [value.shape for value in session.get_inputs()]
-    if not all(shapes):  # a scalar among the inputs: there is no batch to be cut
-        return dict(zip(names, run_once(session, names, inputs), strict=True))
-    fixed = shapes[0][0]
-    count = len(next(iter(inputs.values())))
-    step = fixed if isinstance(fixed, int) and fixed > 0 else count
-    parts = [
-        run_once(session, names, {name: _filled(array[start : start + step], step) for name, array in inputs.items()})
-        for start in range(0, count, step)
-    ]
-    safe_point()
-    columns = zip(*parts, strict=True)
-    return {name: _joined(arrays, count) for name, arrays in zip(names, columns, strict=True)}
-
-
-def _joined(parts: Sequence[np.ndarray], count: int) -> np.ndarray:
-    """Return the values of all batches; a number, such as the size of one, is that of the first."""
-    return np.concatenate(parts)[:count] if np.ndim(parts[0]) else np.asarray(parts[0])
-
-
-def first_batch(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the first batch of samples, filled up by repetition, if the file has a fixed batch; else all samples.
-
-    Args:
-        model: The file.
-        inputs: Samples per input name.
-    """
-    sizes = {name: shape[0] for name, (shape, _) in fed_inputs(model).items() if shape}
-    common = next((size for size in sizes.values() if size is not None), None)
-    if common is None:
-        return dict(inputs)
-    return {
-        name: array if array.ndim == 0 else _filled(array[:common], sizes.get(name) or common)
-        for name, array in inputs.items()
-    }
-
-
-def _filled(samples: np.ndarray, count: int) -> np.ndarray:
-    """Repeat samples until there are `count`: a batch may be short."""
-    return samples if len(samples) == count else np.resize(samples, (count, *samples.shape[1:]))
 
 
 def needs_disabled_rewriting(model: str | bytes) -> bool:

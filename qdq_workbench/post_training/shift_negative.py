@@ -15,7 +15,7 @@ Source: MCT's `shift_negative_activation.py`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import numpy as np
@@ -29,6 +29,8 @@ from qdq_workbench.post_training.added_biases import BiasRebuilder
 from qdq_workbench.post_training.chains import REWRITTEN
 from qdq_workbench.post_training.weight_grids import bind_float
 
+#: The kinds of inserted operations.
+Inserted = Literal["shift", "pad"]
 #: Lowest values of activations, rounded down; for gelu that of the tanh approximation, which is lower than the exact.
 LOWEST = {"silu": -0.27847, "gelu": -0.17005, "hard_silu": -0.375, "elu": -1.0, "selu": -1.7581}
 
@@ -65,6 +67,13 @@ def shift_negative(
         >>> bool(np.allclose(shift_negative(model)(x), model(x), atol=1e-5))
         True
     """
+    return shifted(model, ratio, largest)[0]
+
+
+def shifted(
+    model: keras.Model, ratio: float, largest: Callable[[str], float] | None
+) -> tuple[keras.Model, dict[str, Inserted]]:
+    """Return the copy that `shift_negative` makes, and the kind of every operation that it has inserted, by name."""
     ratio = real(ratio)
     if isinstance(ratio, bool) or not isinstance(ratio, (int, float)) or not ratio >= 0.0:
         raise SpecError(f"ratio must be a number from 0 on: a share of the largest value. Received: ratio={ratio!r}")
@@ -75,7 +84,7 @@ def shift_negative(
         if _is_shiftable(bound.graph, node) and _is_worth_it(node, ratio, largest)
     }
     builder = _ShiftingRebuilder(bound, shifts)
-    return builder.rebuilt(model.name)
+    return builder.rebuilt(model.name), builder.inserted
 
 
 def _is_worth_it(node: Node, ratio: float, largest: Callable[[str], float] | None) -> bool:
@@ -122,6 +131,7 @@ class _ShiftingRebuilder(BiasRebuilder):
         self._readers = {
             reader.layer: shift for tensor, shift in shifts.items() for reader, _ in bound.graph.readers(tensor)
         }
+        self.inserted: dict[str, Inserted] = {}
         super().__init__(bound, self._readers)
 
     def compute(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -129,13 +139,19 @@ class _ShiftingRebuilder(BiasRebuilder):
         if call.node.layer in self._readers and call.node.settings.get("padding") == "same":
             shift = self._readers[call.node.layer]
             padded = keras.ops.pad(args[0], _padding(call.node, args[0].shape), constant_values=shift)
-            padded = self.named(padded, f"{self.names[call.node.layer]}_pad")
+            padded = self._inserted(padded, call, "pad")
             return self.replacement(call)(padded, *args[1:], **kwargs)
         result = super().compute(call, args, kwargs)
         tensor = call.node.outputs[0]
         if tensor not in self._shifts:
             return result
-        return self.named(result + self._shifts[tensor], f"{self.names[call.node.layer]}_shift")
+        return self._inserted(result + self._shifts[tensor], call, "shift")
+
+    def _inserted(self, tensor: Any, call: Call, kind: Inserted) -> Any:
+        """Name the operation that produced a tensor after a call, and record it."""
+        named = self.named(tensor, f"{self.names[call.node.layer]}_{kind}")
+        self.inserted[named._keras_history.operation.name] = kind  # noqa: SLF001 - Keras has no other way to it
+        return named
 
     def settings(self, config: dict[str, Any]) -> dict[str, Any]:
         """Return the configuration of a reader with a bias and no padding of its own."""

@@ -17,8 +17,9 @@ import onnxruntime
 from onnx import helper
 
 from qdq_workbench.export.insert_qdq import NARROWING
+from qdq_workbench.onnx_graph.batches import first_batch, run_session
 from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE, QDQGraph, integer_limits, type_name
-from qdq_workbench.onnx_graph.sessions import fed_inputs, first_batch, make_session, run_once, run_session, with_outputs
+from qdq_workbench.onnx_graph.sessions import fed_inputs, make_session, run_once, with_outputs
 from qdq_workbench.verification.moved_pairs import pairs_that_reach
 from qdq_workbench.verification.report import Check
 from qdq_workbench.verification.saturation import exact_session, exact_sums_note, run_exactly, worst_saturation

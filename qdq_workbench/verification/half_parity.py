@@ -17,8 +17,9 @@ import onnx
 
 from qdq_workbench.errors import VerificationError
 from qdq_workbench.graph.half_precision import HalfType
+from qdq_workbench.onnx_graph.batches import first_batch, run_session
 from qdq_workbench.onnx_graph.qdq_graph import QUANTIZE
-from qdq_workbench.onnx_graph.sessions import fed_inputs, first_batch, make_session, run_session, with_outputs
+from qdq_workbench.onnx_graph.sessions import fed_inputs, make_session, with_outputs
 from qdq_workbench.verification.alone import OptimizationParity, cut_behind
 from qdq_workbench.verification.report import Check
 from qdq_workbench.verification.rounded_form import rounded_form

@@ -26,7 +26,8 @@ from qdq_workbench.conversion.engine.float_view import float_view
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.errors import VerificationError
 from qdq_workbench.graph_builder import input_structure
-from qdq_workbench.onnx_graph.sessions import make_session, run_session, with_outputs
+from qdq_workbench.onnx_graph.batches import run_session
+from qdq_workbench.onnx_graph.sessions import make_session, with_outputs
 from qdq_workbench.quantizers import numerics
 from qdq_workbench.verification.bias_steps import half_bias_step
 from qdq_workbench.verification.copies import run_copies

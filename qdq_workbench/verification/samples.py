@@ -49,9 +49,11 @@ def read_samples(model: Any, data: Any, count: int = _MAX_SAMPLES) -> list[np.nd
     for batch in input_batches(model, data):
         parts.append([np.asarray(array) for array in batch])
         read += len(parts[-1][0])
-        if read >= count:
+        # An input with a size of its own, such as a table, belongs to its batch.
+        if read >= count or _has_tables(model):
             break
-    arrays = [np.concatenate(columns)[:count] for columns in zip(*parts, strict=True)]
+    arrays = [np.concatenate(columns) for columns in zip(*parts, strict=True)]
+    arrays = arrays if _has_tables(model) else [array[:count] for array in arrays]
     for tensor, array in zip(model.inputs, arrays, strict=True):
         if not np.isfinite(np.asarray(array, np.float64)).all():
             raise DataError(
@@ -59,3 +61,8 @@ def read_samples(model: Any, data: Any, count: int = _MAX_SAMPLES) -> list[np.nd
                 f"Received: {int((~np.isfinite(np.asarray(array, np.float64))).sum())} such values"
             )
     return arrays
+
+
+def _has_tables(model: Any) -> bool:
+    """Return whether some inputs have an open first axis and others a fixed one."""
+    return len({tensor.shape[0] is None for tensor in model.inputs if len(tensor.shape)}) > 1

@@ -16,8 +16,9 @@ import onnx
 import onnxruntime
 
 from qdq_workbench._pages import page
+from qdq_workbench.onnx_graph.batches import run_session
 from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE
-from qdq_workbench.onnx_graph.sessions import make_session, run_session
+from qdq_workbench.onnx_graph.sessions import make_session
 
 _PAGE = page("targets.md", "Processors without VNNI")
 

@@ -29,7 +29,13 @@ from qdq_workbench.graph.half_precision import FLOAT32, HALF_TYPES, HalfRequest
 from qdq_workbench.onnx_graph.graph import Graph, standard_opset
 from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, constant_bytes, read_model
 from qdq_workbench.onnx_graph.qdq_graph import QDQGraph
-from qdq_workbench.onnx_graph.sessions import RunError, make_session, needs_disabled_rewriting, session_source
+from qdq_workbench.onnx_graph.sessions import (
+    RunError,
+    fed_inputs,
+    make_session,
+    needs_disabled_rewriting,
+    session_source,
+)
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.targets import Target, get_target
 from qdq_workbench.verification.alone import OptimizationParity, random_samples
@@ -261,9 +267,9 @@ def _with_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 def _built_again(proto: onnx.ModelProto, q_model: QuantizedModel, half: HalfRequest | None) -> onnx.ModelProto:
     """Return a new export of the model, with the opset and the batch size of the file."""
-    batch = proto.graph.input[0].type.tensor_type.shape.dim[0]
-    fixed = q_model.inputs[0].shape[0]  # a model with a fixed batch size has it in all its files
-    dynamic = not batch.HasField("dim_value") or fixed is not None
+    # An input with a fixed first axis has it in all files of the model.
+    ends = zip(fed_inputs(proto).values(), q_model.inputs, strict=False)
+    dynamic = not any(shape and shape[0] is not None and tensor.shape[0] is None for (shape, _), tensor in ends)
     opset = standard_opset(proto)
     return build_proto(q_model, q_model.plan.target_object, opset=opset, dynamic_batch=dynamic, half=half)[0]
 

@@ -18,9 +18,10 @@ from qdq_workbench.errors import ExportError
 from qdq_workbench.export.half.rounding import constant_fits, rounded_scale, scale_fits
 from qdq_workbench.export.passes import to_half
 from qdq_workbench.graph.half_precision import FLOAT_TYPES, HALF_TYPES
+from qdq_workbench.onnx_graph.batches import run_session
 from qdq_workbench.onnx_graph.element_types import element_types
 from qdq_workbench.onnx_graph.graph import Graph
-from qdq_workbench.onnx_graph.sessions import make_session, run_session
+from qdq_workbench.onnx_graph.sessions import make_session
 
 FLOAT16, BFLOAT16 = HALF_TYPES["float16"], HALF_TYPES["bfloat16"]
 HALVES = {TensorProto.FLOAT16, TensorProto.BFLOAT16}

@@ -8,7 +8,7 @@ from keras import layers, ops
 import qdq_workbench as qdq
 from qdq_workbench.errors import SpecError
 from qdq_workbench.post_training import shift_negative
-from qdq_workbench.post_training.shift_negative import LOWEST
+from qdq_workbench.post_training.shift_negative import LOWEST, shifted
 
 
 def network(activation, strides=1, padding="same", size=9):
@@ -137,3 +137,17 @@ def test_the_whole_way(tmp_path):
 def test_ratios_that_are_none_are_refused(ratio):
     with pytest.raises(SpecError, match="from 0 on"):
         shift_negative(network("silu"), ratio)
+
+
+def test_what_is_inserted_is_told_whatever_it_is_called():
+    """The user's own operations may have names with the same ends, also after nested models are flattened."""
+    inside = keras.Input((8, 8, 3))
+    inner = keras.Model(inside, keras.layers.Identity(name="own_shift")(inside), name="inner")
+    image = keras.Input((8, 8, 3), name="image")
+    hidden = keras.layers.Activation("silu", name="silu")(inner(image))
+    hidden = keras.layers.Conv2D(2, 3, padding="same", name="conv")(hidden)
+    hidden = keras.layers.Identity(name="silu_shift")(hidden)
+    model, inserted = shifted(keras.Model(image, hidden), 1.0, None)
+    assert sorted(inserted.values()) == ["pad", "shift"]
+    names = {node.name: node.class_name for node in qdq.build_graph(model).nodes}
+    assert {names[name] for name in inserted} == {"Add", "Pad"}

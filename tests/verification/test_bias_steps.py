@@ -7,7 +7,8 @@ import pytest
 from onnx import numpy_helper
 
 import qdq_workbench as qdq
-from qdq_workbench.onnx_graph.sessions import make_session, run_session
+from qdq_workbench.onnx_graph.batches import run_session
+from qdq_workbench.onnx_graph.sessions import make_session
 from qdq_workbench.verification.bias_steps import half_bias_step
 
 

@@ -10,7 +10,8 @@ from small_models import residual_net, samples
 
 import qdq_workbench as qdq
 from qdq_workbench.graph.half_precision import HALF_TYPES
-from qdq_workbench.onnx_graph.sessions import make_session, run_session
+from qdq_workbench.onnx_graph.batches import run_session
+from qdq_workbench.onnx_graph.sessions import make_session
 from qdq_workbench.verification import verify
 from qdq_workbench.verification.half_parity import HalfParity, run_of_half
 from qdq_workbench.verification.rounded_form import float_type_of, rounded_form, type_differences

@@ -12,8 +12,9 @@ from qdq_files import FileMaker, save
 from small_models import nested_net, samples
 
 import qdq_workbench as qdq
+from qdq_workbench.onnx_graph.batches import run_session
 from qdq_workbench.onnx_graph.processor import kernels_saturate
-from qdq_workbench.onnx_graph.sessions import make_session, run_session
+from qdq_workbench.onnx_graph.sessions import make_session
 from qdq_workbench.verification import alone, parity, saturation
 
 OPTION = "session.x64quantprecision"
