@@ -44,13 +44,14 @@ install: $(STAMP)  ## Install the package in place, its dependencies and the dev
 # pip cannot express "tensorflow or tensorflow-cpu". So the package comes alone first and prints its own requirements
 # with the chosen build in them. It steps aside while those are installed: pip would complain about the other build.
 $(STAMP): pyproject.toml | $(BIN)/python
-	@echo "Installing qdq-workbench with $(TF) and the extras: $(EXTRAS) ..."
+	@echo "Installing qdq-workbench with $(TF) and the extras: $(EXTRAS); this takes some minutes ..."
 	@$(PIP) install --no-deps -e .
 	@$(BIN)/python -m qdq_workbench.cli.requirements --tensorflow $(TF) $(EXTRAS) > $(VENV)/requirements.txt
 	@$(PIP) uninstall -y qdq-workbench
 	@$(PIP) install -r $(VENV)/requirements.txt
 	@$(PIP) install --no-deps -e .
 	@rm -f $(VENV)/.installed-* && touch $@
+	@echo "Installed. Next: source $(BIN)/activate, then docs/first_file.md or make lab"
 
 demo: $(STAMP)  ## Run the main job into build/demo; DATA= and MODEL= bring your own
 	@$(BIN)/qdq-workbench demo --output build/demo $(if $(DATA),--data "$(DATA)") $(if $(MODEL),--model "$(MODEL)")

@@ -32,8 +32,8 @@ def page(path: str, section: str = "") -> str:
         >>> page("howto/custom_layer.md")
         'the page "Custom layer" (qdq-workbench docs custom_layer)'
     """
-    within = f'"{section}" on ' if section else ""
-    return f'{within}the page "{TITLES[path]}" (qdq-workbench docs {pathlib.PurePosixPath(path).stem})'
+    within, part = (f'"{section}" on ', f' "{section}"') if section else ("", "")
+    return f'{within}the page "{TITLES[path]}" (qdq-workbench docs {pathlib.PurePosixPath(path).stem}{part})'
 
 
 def pages_folder() -> pathlib.Path | None:

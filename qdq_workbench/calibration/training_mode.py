@@ -90,8 +90,8 @@ def warn_of_unsettled(tensors: Mapping[str, tuple[Range, Range]], *, begins_anew
     )
     warn_caller(
         UnsettledStatisticsWarning(
-            "The moving statistics of the batch normalizations do not match these data: the float model is not fully "
-            "trained, or these data are preprocessed differently from its training data. The ranges hold for "
+            "These data are preprocessed differently from the training data, or the float model is not fully trained: "
+            "the moving statistics of its batch normalizations do not match them. The ranges hold for "
             f"inference, but in training the tensors have other ranges. {meanwhile} Check the preprocessing; if it is "
             f"right, train the float model longer before quantizing it; more on {page('howto/accuracy.md')}. "
             f"Received: {len(tensors)} tensors with other ranges in training: {shown}{more}",

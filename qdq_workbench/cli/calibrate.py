@@ -8,7 +8,7 @@ from typing import Any
 from qdq_workbench.cli.inputs import METHODS, load_arrays, load_model, positive, settings_from
 from qdq_workbench.cli.outcome import Command, Outcome
 from qdq_workbench.cli.outputs import JSON, MODEL, check_output
-from qdq_workbench.cli.remarks import scale_remarks
+from qdq_workbench.cli.remarks import inputs_text, ranges_of_inputs, scale_remarks
 from qdq_workbench.errors import DataError
 
 
@@ -51,15 +51,16 @@ def _run(options: argparse.Namespace) -> Outcome:
     write_atomically(options.output, q_model.save)
     if options.ranges:
         result.save(options.ranges)
-    pairs = len(q_model.activation_quantizers)
+    pairs, inputs = len(q_model.activation_quantizers), ranges_of_inputs(q_model)
     how = f"calibrated by {result.method} on {result.samples} samples"
     return Outcome(
-        f"Wrote {options.output}: {pairs} activation quantizers {how}",
+        f"Wrote {options.output}: {pairs} activation quantizers {how}{inputs_text(inputs)}",
         {
             "path": options.output,
             "method": result.method,
             "samples": result.samples,
             "batches": result.batches,
+            "inputs": {name: list(ends) for name, ends in inputs.items()},
             "ranges": {name: list(ends) for name, ends in q_model.activation_ranges().items()},
         },
         remarks=remarks,

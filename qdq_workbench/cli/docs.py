@@ -93,7 +93,10 @@ def _find(wanted: str, titles: Mapping[str, str], what: str) -> str:
     if plain not in forms:
         close = [forms[form] for form in difflib.get_close_matches(plain, forms, n=3)]
         known = list(dict.fromkeys(close)) or sorted(titles)
-        raise FileAccessError(f"There is no such {what}; did you mean: {', '.join(known)}? Received: {wanted!r}")
+        raise FileAccessError(
+            f"There is no such {what}; did you mean: {', '.join(known)}? `docs --search TEXT` lists what contains a "
+            f"text. Received: {wanted!r}"
+        )
     return forms[plain]
 
 

@@ -71,7 +71,7 @@ def target_remark(options: argparse.Namespace) -> str:
     """
     if options.target is not None:
         return ""
-    return f" (the default; --target chooses another runtime: {', '.join(TARGETS)})"
+    return f" (the default, for NVIDIA GPUs; --target chooses another runtime: {', '.join(TARGETS)})"
 
 
 def planning_arguments(options: argparse.Namespace, model: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from qdq_workbench.cli.inputs import (
 )
 from qdq_workbench.cli.outcome import Command, Outcome
 from qdq_workbench.cli.outputs import MODEL, check_output
+from qdq_workbench.cli.remarks import inputs_text, ranges_of_inputs
 from qdq_workbench.cli.widths import remarks_on_weights
 
 
@@ -41,14 +42,15 @@ def _run(options: argparse.Namespace) -> Outcome:
     needs_none = not q_model.activation_quantizers
     calibrated = "calibrated" if data is not None else "not calibrated: give --calibration-data, or train it"
     calibrated = "nothing to calibrate" if needs_none else calibrated
-    pairs = len(q_model.plan.tensors)
+    pairs, ranges = len(q_model.plan.tensors), ranges_of_inputs(q_model)
     return Outcome(
-        f"Wrote {options.output}: {pairs} Q/DQ pairs for {options.target}{chosen}, {calibrated}",
+        f"Wrote {options.output}: {pairs} Q/DQ pairs for {options.target}{chosen}, {calibrated}{inputs_text(ranges)}",
         {
             "path": options.output,
             "qdq_pairs": pairs,
             "target": options.target,
             "calibrated": data is not None,
+            "inputs": {name: list(ends) for name, ends in ranges.items()},
         },
         remarks=remarks,
     )

@@ -106,6 +106,8 @@ def export_onnx(
         q_model = exact
     chosen = q_model.plan.target_object
     proto, folded = build_proto(q_model, chosen, opset=opset, dynamic_batch=dynamic_batch, half=half)
+    if chosen.file != "onnx":
+        notes.append("LiteRT does not read ONNX: export_tflite, or a file that ends in .tflite, is for that runtime.")
     notes.extend(_container_notes(q_model.plan, standard_opset(proto)))
     notes.extend(notes_on_float_weights(proto))
     notes.extend([] if half is None else half_notes(half, q_model))

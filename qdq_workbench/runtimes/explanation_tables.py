@@ -93,7 +93,8 @@ def _on_fixes(explanation: Explanation) -> Iterator[str]:
     """Yield a line on how to apply the fixes, or that there are none."""
     fixable = sum(bool(entry.fix) for entry in explanation.layers)
     if fixable:
-        yield f"Fixes: a specification helps {fixable} layers; explanation.apply_fixes() returns it."
+        helped = f"{fixable} layer{'s' * (fixable != 1)}"
+        yield f"Fixes: a specification helps {helped}; explanation.apply_fixes() returns it."
     elif explanation.layers:
         yield _nothing_to_fix(explanation)
 

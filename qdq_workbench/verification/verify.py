@@ -160,6 +160,8 @@ def _count_kernels(proto: onnx.ModelProto, figures: dict[str, Any]) -> Check:
     figures["integer_kernels"] = {op: list(counts) for op, counts in kernels.counts.items()}
     figures["float_nodes"] = list(kernels.float_nodes)
     shown = ", ".join(f"{op} {integer}/{total}" for op, (integer, total) in sorted(kernels.counts.items()))
+    if kernels.float_nodes:
+        shown += "; `explain` says why the others are computed in float"
     with session_source(proto) as model:
         helped = standard_opset(proto) >= _TYPED_QUANTIZE and needs_disabled_rewriting(model)
     if helped:

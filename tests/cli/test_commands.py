@@ -40,8 +40,8 @@ def test_the_default_target_is_named_as_such(cli):
     for command in (("plan", "model.keras"), ("quantize", "model.keras", "-o", "default.keras")):
         code, out, errors = cli(*command)
         assert code == 0, errors
-        assert "for tensorrt (the default; --target chooses another runtime: litert, onnxruntime, openvino" in out
-        assert "the default; --target" not in cli(*command, "--target", "tensorrt")[1]
+        assert "for tensorrt (the default, for NVIDIA GPUs; --target chooses another runtime: litert, onnx" in out
+        assert "--target chooses" not in cli(*command, "--target", "tensorrt")[1]
 
 
 def test_plan_follows_spec_and_mode(cli, workplace):
@@ -75,11 +75,13 @@ def test_quantize_without_data_says_that_ranges_are_missing(cli):
 
 @pytest.mark.parametrize("method", ["moving_average", "percentile"])
 def test_quantize_takes_the_calibration_method(cli, method):
-    code, _, errors = cli(
+    code, out, errors = cli(
         "quantize", "model.keras", "-o", f"{method}.keras", "--calibration-data", "images.npz", "--method", method
     )
 
     assert code == 0, errors
+    assert "Inputs were calibrated on image -" in out  # who reads 0 to 255 there sees what went wrong
+    assert out.endswith("is that how the model was trained?\n")
 
 
 def test_export_writes_the_file_of_the_models_own_target(cli, workplace, onnx_file):

@@ -43,6 +43,12 @@ def test_the_report_says_that_the_plan_is_new_and_what_training_loses(written, t
     assert not any("Planned anew" in note or "trained on" in note for note in own)
 
 
+@pytest.mark.parametrize("target", ["litert", "onnxruntime"])
+def test_the_report_of_a_file_that_the_runtime_does_not_read_says_which_one_it_reads(target, tmp_path):
+    notes = qdq.export_onnx(quantized(target, trained=False), tmp_path / "model.onnx").notes
+    assert any("LiteRT does not read ONNX: export_tflite" in note for note in notes) == (target == "litert")
+
+
 def test_one_calibration_gives_verified_files_for_all_four_runtimes(tmp_path):
     model = residual_net()
     data = samples(model, 32)

@@ -27,7 +27,8 @@ def test_every_fix_is_shown_and_no_line_is_too_long(target):
     for entry in fixable:
         assert f"{entry.reason} fix: {entry.fix_text}" in flat
         assert entry.fix_text.replace("'", "&#x27;") in page
-    assert f"a specification helps {sum(bool(entry.fix) for entry in found.layers)} layers" in flat
+    count = sum(bool(entry.fix) for entry in found.layers)
+    assert f"a specification helps {count} layer{'s' * (count != 1)}; " in flat
 
 
 def test_what_helps_but_is_no_entry_of_a_specification_stands_apart_from_the_reason():
