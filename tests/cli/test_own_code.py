@@ -163,7 +163,6 @@ def test_these_are_all_the_commands_that_read_models():
         ("own_raising", "1 / 0", "ZeroDivisionError: division by zero"),
         ("own_leaving", "raise SystemExit('usage: train.py')", "SystemExit: usage: train.py"),
         ("..", None, "cannot be imported"),
-        ("", None, "cannot be imported"),
     ],
 )
 def test_a_module_that_cannot_be_imported_is_a_named_error(cli, workplace, given, content, says):
