@@ -160,8 +160,7 @@ def _count_kernels(proto: onnx.ModelProto, figures: dict[str, Any]) -> Check:
     figures["integer_kernels"] = {op: list(counts) for op, counts in kernels.counts.items()}
     figures["float_nodes"] = list(kernels.float_nodes)
     shown = ", ".join(f"{op} {integer}/{total}" for op, (integer, total) in sorted(kernels.counts.items()))
-    if kernels.float_nodes:
-        shown += "; `explain` says why the others are computed in float"
+    shown += "; `explain` says why the others are computed in float" * bool(kernels.float_nodes)
     with session_source(proto) as model:
         helped = standard_opset(proto) >= _TYPED_QUANTIZE and needs_disabled_rewriting(model)
     if helped:
@@ -243,9 +242,8 @@ def _check_operators(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:
     graph, steps = plan.graph, plan.onnx_lowering.nodes
     layers = {node.layer for node in graph.nodes if node.class_name != "InputLayer" or node.is_operation}
     known = sum(all(steps[call.name].operators is not None for call in graph.calls(layer)) for layer in layers)
-    detail = f"those that the plan says, of {known} of {len(layers)} layers"
     rest = "; of the others it names no operators" if known < len(layers) else ""
-    return Check("operators", passed=True, detail=f"{detail}{rest}")
+    return Check("operators", passed=True, detail=f"those that the plan says, of {known} of {len(layers)} layers{rest}")
 
 
 def _check_form(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:
