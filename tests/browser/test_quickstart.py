@@ -1,9 +1,10 @@
 """The quickstart notebook in a real JupyterLab, with a mouse and a keyboard."""
 
+import itertools
 import re
 
 import pytest
-from browser.bench_page import BenchPage, PageWatch
+from browser.bench_page import SIDE_PANES, WORK_PANES, BenchPage, PageWatch
 from browser.conftest import SCREENSHOTS
 from browser.jupyter import text_of
 
@@ -143,6 +144,16 @@ def find_the_causes(bench):
     bench.wait_until("list(wb.view.graph.selection) == ['stem_conv']")
 
 
+def nothing_is_too_wide_on_a_laptop(bench):
+    """Open every pane with what was measured in it: test_room.py looks at an empty bench."""
+    bench.page.set_viewport_size({"width": 1280, "height": 1900})
+    bench.page.wait_for_timeout(400)
+    for side, work in zip(itertools.cycle(SIDE_PANES), WORK_PANES, strict=False):
+        bench.open(side)
+        bench.open(work)
+        assert bench.root.evaluate("(el) => el.scrollWidth - el.clientWidth") <= 1, (side, work)
+
+
 def test_the_quickstart_runs_and_the_bench_does_what_is_clicked(open_notebook):
     notebook = open_notebook("01_quickstart.ipynb")
     watch = PageWatch(notebook.page)
@@ -157,4 +168,5 @@ def test_the_quickstart_runs_and_the_bench_does_what_is_clicked(open_notebook):
     measure_the_speed(bench)
     find_the_causes(bench)
     find_sensitive_layers_and_leave_one_in_float(bench)
+    nothing_is_too_wide_on_a_laptop(bench)
     watch.assert_nothing_was_wrong()
