@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 WIDTH = 120
 _NARROWEST_LAST = 40
@@ -64,3 +64,13 @@ def _printed(line: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
 
 def _pieces(text: str, width: int, indent: str = "") -> list[str]:
     return textwrap.wrap(text, width, subsequent_indent=indent, break_on_hyphens=False) or [""]
+
+
+def shares_text(counts: Mapping[str, Sequence[int]]) -> str:
+    """Return how many of all there are by name, in the order of the names.
+
+    Example:
+        >>> shares_text({"MatMul": (0, 1), "Conv": (3, 4)})
+        'Conv 3/4, MatMul 0/1'
+    """
+    return ", ".join(f"{name} {some}/{total}" for name, (some, total) in sorted(counts.items()))

@@ -44,12 +44,19 @@ def counted(shape: tuple[int, ...], mask: npt.NDArray[Any] | None) -> Counts:
 
 def rows_of(values: npt.NDArray[Any], mask: npt.NDArray[Any] | None = None, *, axis: int = -1) -> tuple[Floats, Counts]:
     """Return values as (N, channels), and whether each of them counts: a padded one is 0 and does not."""
+    return all_rows_of(values, mask, axis=axis)[1:]
+
+
+def all_rows_of(
+    values: npt.NDArray[Any], mask: npt.NDArray[Any] | None = None, *, axis: int = -1
+) -> tuple[Floats, Floats, Counts]:
+    """Return values as (N, channels), padded ones included; the same with 0 for these; and whether each counts."""
 
     def as_rows(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return np.moveaxis(array, axis, -1).reshape(-1, array.shape[axis])
 
     rows = as_rows(values).astype(np.float64)
     if mask is None:
-        return rows, counted(rows.shape, None)
+        return rows, rows, counted(rows.shape, None)
     counts = as_rows(counted(values.shape, mask))
-    return np.where(counts, rows, 0.0), counts
+    return rows, np.where(counts, rows, 0.0), counts

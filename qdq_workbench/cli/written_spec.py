@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from qdq_workbench.placement.plan import PlacementPlan
     from qdq_workbench.spec.quantization_spec import QuantizationSpec
 
+_USUAL = 8  # bits, which all registered targets have
+
 
 def write_spec(path: str, spec: QuantizationSpec, plan: PlacementPlan) -> str:
     """Write a specification, and return how it is used: the options that it needs for its plan.
@@ -24,7 +26,9 @@ def write_spec(path: str, spec: QuantizationSpec, plan: PlacementPlan) -> str:
     """
     spec.save(path)
     mode = [] if plan.mode == "full" else ["--mode", plan.mode]
-    options = ["--target", plan.target, *mode, *_widths(plan), "--spec", path]
+    widths = {f"--{name.replace('_', '-')}": bits for name, bits in _widths(plan).items()}
+    given = [text for option, bits in widths.items() if bits is not None for text in (option, str(bits))]
+    options = ["--target", plan.target, *mode, *given, "--spec", path]
     use = f"Use {path} with: {shlex.join(options)}"
     if not _is_told(plan):
         use += (
@@ -36,30 +40,19 @@ def write_spec(path: str, spec: QuantizationSpec, plan: PlacementPlan) -> str:
     return use
 
 
-def _widths(plan: PlacementPlan) -> list[str]:
-    """Return the options for the bit widths of a plan's target."""
-    if plan.altered_target is None:
-        return []
-    weight, activation = plan.altered_target.weight.num_bits, plan.altered_target.activation.num_bits
-    return [
-        *(["--weight-bits", str(weight)] if weight != _USUAL else []),
-        *(["--activation-bits", str(activation)] if activation != _USUAL else []),
-    ]
+def _widths(plan: PlacementPlan) -> dict[str, int | None]:
+    """Return the bit widths of a plan's target as the options of that name take them; None for the usual one."""
+    target = plan.target_object
+    widths = {"weight_bits": target.weight.num_bits, "activation_bits": target.activation.num_bits}
+    return {name: None if bits == _USUAL else bits for name, bits in widths.items()}
 
 
 def _is_told(plan: PlacementPlan) -> bool:
     """Return whether the options of `_widths` lead to the target of a plan."""
     if plan.altered_target is None:
         return True
-    target = plan.altered_target
-    widths = {
-        f"{site}_bits": None if grid.num_bits == _USUAL else grid.num_bits
-        for site, grid in (("weight", target.weight), ("activation", target.activation))
-    }
     try:
-        return target_of(argparse.Namespace(target=target.name, weights_alone=None, **widths)) == target
+        told = target_of(argparse.Namespace(target=plan.target, weights_alone=None, **_widths(plan)))
     except SpecError:  # a width that the options refuse
         return False
-
-
-_USUAL = 8  # bits, which all registered targets have
+    return told == plan.altered_target

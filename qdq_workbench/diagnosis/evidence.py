@@ -16,7 +16,7 @@ from qdq_workbench.analysis.metrics import Array, Metric, get_metric
 from qdq_workbench.analysis.samples import Samples
 from qdq_workbench.analysis.sweep import Sweep
 from qdq_workbench.analysis.switches import Switch
-from qdq_workbench.calibration.padding import rows_of
+from qdq_workbench.calibration.padding import all_rows_of
 from qdq_workbench.calibration.values import tensor_values, weight_values
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.graph.model_graph import ModelGraph, Node
@@ -52,8 +52,7 @@ class TensorStatistics:
     @classmethod
     def of(cls, values: npt.NDArray[Any], axis: int, mask: npt.NDArray[Any] | None = None) -> TensorStatistics:
         """Return the statistics of one batch with this axis of channels, and this mask if the tensor has one."""
-        rows, valid = rows_of(values, axis=axis)
-        read, valid = (rows, valid) if mask is None else rows_of(values, mask, axis=axis)
+        rows, read, valid = all_rows_of(values, mask, axis=axis)
         return cls(
             low=float(rows.min()),
             high=float(rows.max()),

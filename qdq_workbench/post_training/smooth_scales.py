@@ -33,7 +33,7 @@ import numpy.typing as npt
 from qdq_workbench._progress import check_count
 from qdq_workbench.calibration.batches import input_batches
 from qdq_workbench.calibration.failures import failures_named
-from qdq_workbench.calibration.padding import mask_of, rows_of
+from qdq_workbench.calibration.padding import all_rows_of, mask_of
 from qdq_workbench.conversion.engine.deep_models import functional_model
 from qdq_workbench.conversion.engine.rebuild import Rebuilder
 from qdq_workbench.errors import DataError, QuantizerError
@@ -306,8 +306,7 @@ def _measured(
                 )
             mask = mask_of(value, *(builder.clones[reader.layer] for reader in place.readers))
             # Ranges cover padding, as those of `calibrate` do; errors of padded positions do not count.
-            rows, valid = rows_of(array)
-            read, valid = (rows, valid) if mask is None else rows_of(array, np.asarray(mask))
+            rows, read, valid = all_rows_of(array, None if mask is None else np.asarray(mask))
             now = [rows.min(axis=0), rows.max(axis=0), np.square(read).sum(axis=0), valid.sum(axis=0)]
             old = found.get(name)
             merge = (np.minimum, np.maximum, np.add, np.add)

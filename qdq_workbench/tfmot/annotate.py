@@ -177,11 +177,11 @@ class _Annotator(Rebuilder):
     def make(self, call: Call) -> Any:
         operation, inner = call.operation, inner_of(call.operation)
         if self._configs is not None:
-            clone = self._copy_of(inner)
+            clone = self.begun_as(inner, clone_operation(inner, inner.name))
             config = self._configs.get(inner.name)
             return clone if config is None else QuantizeAnnotate(clone, config)
         if not isinstance(operation, keras.layers.Layer) or isinstance(operation, QuantizeAnnotate):
-            clone = self._copy_of(inner)
+            clone = self.begun_as(inner, clone_operation(inner, inner.name))
             return clone if inner is operation else QuantizeAnnotate(clone, operation.quantize_config)
         if isinstance(operation, keras.layers.Lambda):
             warn_caller(
@@ -199,13 +199,6 @@ class _Annotator(Rebuilder):
         for layer, clone in self.clones.items():
             if isinstance(clone, QuantizeAnnotate) or self._configs is not None:
                 self.copy_state(inner_of(sources[layer]), inner_of(clone))
-
-    def _copy_of(self, inner: Any) -> Any:
-        """Return a copy of a layer without its mark; variables begin with its values instead of random ones."""
-        clone = clone_operation(inner, inner.name)
-        if isinstance(clone, keras.layers.Layer):
-            self.late.copied(inner, clone)
-        return clone
 
 
 def inner_of(operation: Any) -> Any:

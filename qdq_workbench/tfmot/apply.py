@@ -182,7 +182,7 @@ class _Unwrapper(Rebuilder):
 
     def make(self, call: Call) -> Any:
         layer, name = inner_of(call.operation), self.names[call.node.layer]
-        clone = self._late_copy(layer, clone_operation(layer, name))
+        clone = self.begun_as(layer, clone_operation(layer, name))
         if not isinstance(call.operation, QuantizeAnnotate):
             return clone
         config = call.operation.quantize_config
@@ -193,16 +193,10 @@ class _Unwrapper(Rebuilder):
         function = layer.activation
         # The pair stands between this layer and its activation, which therefore becomes a layer of its own.
         linear = type(layer).from_config({**layer.get_config(), "activation": "linear"})
-        clone = self._late_copy(layer, clone_operation(linear, name))
+        clone = self.begun_as(layer, clone_operation(linear, name))
         split = keras.layers.Activation(function, name=self.free_name(f"{name}_{found}"), dtype=layer.dtype_policy)
         self.behind[call.node.layer] = split
         self.marks[split.name] = None if config is None else _after_activation(layer, config, found)
-        return clone
-
-    def _late_copy(self, layer: Any, clone: Any) -> Any:
-        """Return a copy, whose variables begin with the values of the layer instead of random ones."""
-        if isinstance(clone, keras.layers.Layer):
-            self.late.copied(layer, clone)
         return clone
 
     def copy_weights(self) -> None:

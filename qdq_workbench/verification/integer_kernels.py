@@ -16,6 +16,7 @@ from collections import Counter
 import onnx
 
 from qdq_workbench._scratch import scratch_folder
+from qdq_workbench._tables import shares_text
 from qdq_workbench.onnx_graph.sessions import open_session, save_whole
 
 # Operations that have an integer kernel in some runtime, or that are slow in float; all others move data, compute
@@ -72,6 +73,11 @@ class IntegerKernels:
     counts: dict[str, tuple[int, int]]
     integer_nodes: tuple[str, ...]
     float_nodes: tuple[str, ...]
+
+    def summary(self) -> str:
+        """Return the counts as text, such as "Conv 3/4", and where to read why some are in float."""
+        shown = shares_text(self.counts)
+        return f"{shown}; `explain` says why the others are computed in float" if self.float_nodes else shown
 
 
 def count_integer_kernels(model: onnx.ModelProto | str | os.PathLike[str]) -> IntegerKernels:

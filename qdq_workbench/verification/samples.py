@@ -45,15 +45,15 @@ def read_samples(model: Any, data: Any, count: int = _MAX_SAMPLES) -> list[np.nd
         DataError: If the data do not fit the model, or hold NaN or infinity.
     """
     parts: list[list[np.ndarray]] = []
-    read = 0
+    read, tables = 0, _has_tables(model)
     for batch in input_batches(model, data):
         parts.append([np.asarray(array) for array in batch])
         read += len(parts[-1][0])
         # An input with a size of its own, such as a table, belongs to its batch.
-        if read >= count or _has_tables(model):
+        if read >= count or tables:
             break
     arrays = [np.concatenate(columns) for columns in zip(*parts, strict=True)]
-    arrays = arrays if _has_tables(model) else [array[:count] for array in arrays]
+    arrays = arrays if tables else [array[:count] for array in arrays]
     for tensor, array in zip(model.inputs, arrays, strict=True):
         if not np.isfinite(np.asarray(array, np.float64)).all():
             raise DataError(

@@ -159,8 +159,7 @@ def _count_kernels(proto: onnx.ModelProto, figures: dict[str, Any]) -> Check:
     kernels = count_integer_kernels(proto)
     figures["integer_kernels"] = {op: list(counts) for op, counts in kernels.counts.items()}
     figures["float_nodes"] = list(kernels.float_nodes)
-    shown = ", ".join(f"{op} {integer}/{total}" for op, (integer, total) in sorted(kernels.counts.items()))
-    shown += "; `explain` says why the others are computed in float" * bool(kernels.float_nodes)
+    shown = kernels.summary()
     with session_source(proto) as model:
         helped = standard_opset(proto) >= _TYPED_QUANTIZE and needs_disabled_rewriting(model)
     if helped:
@@ -242,8 +241,9 @@ def _check_operators(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:
     graph, steps = plan.graph, plan.onnx_lowering.nodes
     layers = {node.layer for node in graph.nodes if node.class_name != "InputLayer" or node.is_operation}
     known = sum(all(steps[call.name].operators is not None for call in graph.calls(layer)) for layer in layers)
+    detail = f"those that the plan says, of {known} of {len(layers)} layers"
     rest = "; of the others it names no operators" if known < len(layers) else ""
-    return Check("operators", passed=True, detail=f"those that the plan says, of {known} of {len(layers)} layers{rest}")
+    return Check("operators", passed=True, detail=f"{detail}{rest}")
 
 
 def _check_form(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:

@@ -15,6 +15,7 @@ import numpy as np
 
 from qdq_workbench._files import as_path
 from qdq_workbench._interrupts import interrupts_held
+from qdq_workbench._tables import shares_text
 from qdq_workbench.calibration.data_scale import input_ranges, warn_of_scale
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
 from qdq_workbench.conversion.engine.random_inputs import random_inputs
@@ -92,7 +93,7 @@ def verify_tflite(path: str | pathlib.Path, q_model: QuantizedModel, data: Any =
         check = Check("opens in TensorFlow's interpreter", passed=False, detail=first_line(error))
         return VerificationReport(path, (check,), figures)
     figures["operators"] = _operators(content)
-    shown = ", ".join(f"{name} {integer}/{total}" for name, (integer, total) in sorted(figures["operators"].items()))
+    shown = shares_text(figures["operators"])
     checks = [Check("opens in TensorFlow's interpreter", passed=True, detail=f"on integers: {shown}")]
     names = Names.of(q_model)
     checks.append(_check_ends(runner, names))

@@ -2,6 +2,7 @@
 
 import keras
 import pytest
+from own_configs import KernelConfig
 
 import qdq_workbench as qdq
 from qdq_workbench.analysis.levels import FLOAT, add_changes, add_levels, ladder_of, raise_layers
@@ -10,26 +11,14 @@ from qdq_workbench.quantizers import LSQQuantizer, MovingAverageQuantizer
 CONFIG = qdq.LayerQuantizeConfig
 
 
-class OwnConfig(qdq.QuantizeConfig):
+class OwnConfig(KernelConfig):
     """A config of a user's own, with a learned grid of the weights and a pair of the output."""
 
-    def get_weights_and_quantizers(self, layer):
-        return [(layer.kernel, LSQQuantizer(num_bits=5, per_axis=True, symmetric=True))]
-
-    def get_activations_and_quantizers(self, layer):
-        return []
-
-    def set_quantize_weights(self, layer, quantize_weights):
-        layer.kernel = quantize_weights[0]
-
-    def set_quantize_activations(self, layer, quantize_activations):
-        pass
+    def kernel_quantizer(self):
+        return LSQQuantizer(num_bits=5, per_axis=True, symmetric=True)
 
     def get_output_quantizers(self, layer):
         return [MovingAverageQuantizer(num_bits=6, per_axis=False, symmetric=False)]
-
-    def get_config(self):
-        return {}
 
 
 def plan_with(model, spec):

@@ -144,8 +144,12 @@ class Rebuilder:
         # A composite layer casts to its own half precision by operations, which no dtype policy reaches.
         if self.float32 and self._is_inside_block(call):
             clone = _cast_to_float32(clone)
+        return self.begun_as(call.operation, clone)
+
+    def begun_as(self, source: Any, clone: Any) -> Any:
+        """Return a copy, whose variables will be initialized with the values of its source; operations have none."""
         if isinstance(clone, keras.layers.Layer):
-            self.late.copied(call.operation, clone)
+            self.late.copied(source, clone)
         return clone
 
     def _is_inside_block(self, call: Call) -> bool:

@@ -20,6 +20,7 @@ from qdq_workbench._files import check_name, write_atomically
 from qdq_workbench._interrupts import interrupts_held, safe_point
 from qdq_workbench._numbers import whole
 from qdq_workbench._progress import is_count
+from qdq_workbench._tables import shares_text
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
 from qdq_workbench.conversion.engine.retarget import in_float32
 from qdq_workbench.errors import ExportError, first_line
@@ -75,7 +76,7 @@ class TFLiteReport:
 
     def summary(self) -> str:
         """Return the report as a few lines of text."""
-        shown = ", ".join(f"{name} {integer}/{total}" for name, (integer, total) in sorted(self.operators.items()))
+        shown = shares_text(self.operators)
         types = ", ".join(f"{count} in {name}" for name, count in sorted(self.weight_types.items()))
         weights = f"{self.weights} weights ({types})" if types else f"{self.weights} weights"
         return "\n".join(
