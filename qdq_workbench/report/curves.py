@@ -97,7 +97,7 @@ def curves_figure(curves: Sequence[Curve], levels: Sequence[Level] = (), title: 
                 "text": level.name.replace("<", "&lt;"),
                 "font": {"size": 11, "color": _NEUTRAL},
                 "xanchor": "right",
-                "yanchor": "top",
+                "yanchor": "bottom",  # curves are mostly below the float model
             },
         )
     grid = {"gridcolor": "rgba(128,128,128,0.25)", "zeroline": False, "linecolor": _NEUTRAL}
@@ -167,7 +167,7 @@ def write_curves_png(path: str | pathlib.Path, curves: Sequence[Curve], levels: 
     for level in levels:
         axes.axhline(100 * level.accuracy, color=_NEUTRAL, linewidth=1, linestyle=":")
         label = f"{level.name} {100 * level.accuracy:.2f}".replace("$", r"\$")
-        axes.annotate(label, (0.99, 100 * level.accuracy), xycoords=("axes fraction", "data"), ha="right", va="top")
+        axes.annotate(label, (0.99, 100 * level.accuracy), xycoords=("axes fraction", "data"), ha="right", va="bottom")
     axes.set_xlabel("epochs of fine-tuning")
     axes.set_ylabel("accuracy, %")
     axes.set_ylim(*_percent_axis(curves, levels))
