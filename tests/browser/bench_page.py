@@ -89,6 +89,10 @@ class BenchPage:
         self.root.locator(".lm-TabBar-tab").get_by_text(title, exact=True).first.click()
         self.page.wait_for_timeout(300)
 
+    def field(self, label: str) -> Any:
+        """Return the visible field with this label: "the first number" is another one until a pane is drawn whole."""
+        return self.root.get_by_label(label, exact=True).locator("visible=true").first
+
     def click(self, text: str) -> None:
         """Click the visible button that says just this."""
         buttons = self.root.locator("button:visible").filter(has_text=re.compile(rf"^\s*{re.escape(text)}\s*$"))

@@ -52,6 +52,11 @@ _ASK = """async (code) => {
   await future.done;
   return outputs;
 }"""
+_SAVE = "async () => window.jupyterapp.commands.execute('docmanager:save')"
+_CLOSE_FILES = "async () => window.jupyterapp.commands.execute('application:toggle-left-area').catch(() => 0)"
+_SET_SOURCE = """([index, source]) =>
+  window.testNotebook.content.widgets[index].model.sharedModel.setSource(source)"""
+_SOURCES = "() => window.testNotebook.content.widgets.map((cell) => cell.model.sharedModel.getSource())"
 _SCROLL = """async (index) => {
   const notebook = window.testNotebook.content;
   await notebook.scrollToItem(index, 'start');
@@ -68,6 +73,29 @@ const timeout = AbortSignal.timeout.bind(AbortSignal);
 AbortSignal.timeout = (milliseconds) => timeout(Math.max(milliseconds, {1000 * PATIENCE}));
 """
 _APPS = {"jupyterlab": "LabApp", "notebook": "JupyterNotebookApp"}
+_SETTINGS = {
+    # The question about news would lie over the notebook.
+    "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+    # A save while JupyterLab saves by itself ends in its question whether to overwrite the file, for ever.
+    "docmanager-extension/plugin": {"autosave": False},
+}
+
+
+# Playwright has no limit of its own for what a script of ours awaits, such as an answer of a kernel.
+_LIMITED = f"""(argument) => Promise.race([({{script}})(argument), new Promise((_, reject) => {{{{
+  setTimeout(() => reject(new Error('the page did not answer in {PATIENCE} s')), {1000 * PATIENCE});
+}}}})])"""
+
+
+def answer_of(page: Any, script: str, argument: Any = None) -> Any:
+    """Return what a function in the page returns, or resolves to.
+
+    Args:
+        page: The Playwright page.
+        script: The function in JavaScript.
+        argument: Its argument.
+    """
+    return page.evaluate(_LIMITED.format(script=script), argument)
 
 
 def chromium() -> str | None:
@@ -101,10 +129,10 @@ def running_lab(folder: pathlib.Path, app: str = "jupyterlab") -> Iterator[tuple
         app: "jupyterlab" or "notebook".
     """
     private = folder.parent / "private"
-    settings = private / "config" / "lab" / "user-settings" / "@jupyterlab" / "apputils-extension"
-    settings.mkdir(parents=True)
-    # The question about news would lie over the notebook.
-    (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false", "checkForUpdates": false}')
+    for name, values in _SETTINGS.items():
+        path = private / "config" / "lab" / "user-settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(values), encoding="utf-8")
     token = secrets.token_hex(16)
     environment = {
         **os.environ,
@@ -163,18 +191,16 @@ class Notebook:
         page.goto(f"{address}/{f'lab/workspaces/{workspace}' if is_lab else f'notebooks/{path}'}?token={token}")
         self.kinds = self._opened()
         if is_lab:
-            page.evaluate(
-                "async () => window.jupyterapp.commands.execute('application:toggle-left-area').catch(() => 0)"
-            )
+            answer_of(page, _CLOSE_FILES)
 
     def _opened(self) -> list[str]:
         self.page.wait_for_function("() => window.jupyterapp !== undefined", timeout=PATIENCE * 1000)
-        kinds: list[str] = self.page.evaluate(_OPEN, self._opens)
+        kinds: list[str] = answer_of(self.page, _OPEN, self._opens)
         return kinds
 
     def save_and_reload(self) -> None:
         """Save the notebook and load the page again, as F5 does, until the bench is there; the kernel goes on."""
-        self.page.evaluate("async () => window.jupyterapp.commands.execute('docmanager:save')")
+        answer_of(self.page, _SAVE)
         for _ in range(3):
             self.page.reload()
             self._opened()
@@ -204,7 +230,7 @@ class Notebook:
         Raises:
             AssertionError: If the cell raised an error.
         """
-        outputs: list[dict[str, Any]] = self.page.evaluate(_RUN, index)
+        outputs: list[dict[str, Any]] = answer_of(self.page, _RUN, index)
         errors = [output for output in outputs if output["output_type"] == "error"]
         if errors:
             raise AssertionError(f"Cell {index} failed: {errors[0]['ename']}: {errors[0]['evalue']}")
@@ -212,22 +238,17 @@ class Notebook:
 
     def replace_and_run(self, index: int, source: str) -> list[dict[str, Any]]:
         """Write code into a cell, run it and return its outputs."""
-        self.page.evaluate(
-            "([index, source]) => window.testNotebook.content.widgets[index].model.sharedModel.setSource(source)",
-            [index, source],
-        )
+        answer_of(self.page, _SET_SOURCE, [index, source])
         return self.run(index)
 
     def index_of(self, text: str) -> int:
         """Return the place of the first code cell whose source holds some text."""
-        sources = self.page.evaluate(
-            "() => window.testNotebook.content.widgets.map((cell) => cell.model.sharedModel.getSource())"
-        )
+        sources = answer_of(self.page, _SOURCES)
         return next(i for i, source in enumerate(sources) if text in source and self.kinds[i] == "code")
 
     def ask(self, code: str) -> list[dict[str, Any]]:
         """Run code in the kernel beside the notebook, and return what it printed."""
-        outputs: list[dict[str, Any]] = self.page.evaluate(_ASK, code)
+        outputs: list[dict[str, Any]] = answer_of(self.page, _ASK, code)
         errors = [output for output in outputs if output["output_type"] == "error"]
         if errors:
             raise AssertionError(f"{code!r} failed: {errors[0]['ename']}: {errors[0]['evalue']}")
@@ -235,7 +256,7 @@ class Notebook:
 
     def scroll_to(self, index: int) -> None:
         """Bring a cell to the top of the page."""
-        self.page.evaluate(_SCROLL, index)
+        answer_of(self.page, _SCROLL, index)
 
 
 def text_of(outputs: list[dict[str, Any]]) -> str:

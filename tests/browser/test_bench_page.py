@@ -167,7 +167,7 @@ def test_learned_rounding_by_clicks_is_scored_and_undone(notebook, index):
     notebook.replace_and_run(index, ROUNDING)
     bench = BenchPage(notebook, index, SCREENSHOTS)
     bench.open("Corrections")
-    bench.root.locator("input[type=number]:visible").first.fill("20")
+    bench.field("Steps").fill("20")
     bench.page.keyboard.press("Tab")
     bench.click("Correct")
     bench.root.locator(".qdq-scroll:visible", has_text="accuracy before").wait_for()

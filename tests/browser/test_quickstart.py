@@ -86,7 +86,7 @@ def stop_a_long_run(bench):
     """A run of a thousand epochs ends after the batch in which it is stopped; what it learned is kept."""
     bench.open("Training")
     bench.root.locator("input[placeholder='name of the run']").fill("stopped early")
-    epochs = bench.root.locator("input[type=number]:visible").first
+    epochs = bench.field("Epochs")
     epochs.fill("1000")
     epochs.press("Tab")
     bench.click("Fine-tune")

@@ -6,6 +6,7 @@ import pytest
 from browser.bench_page import SIDE_PANES, WORK_PANES, BenchPage
 from browser.conftest import SCREENSHOTS
 from browser.golden_pictures import GoldenPictures
+from browser.jupyter import answer_of
 from project import ROOT
 
 pytestmark = pytest.mark.slow
@@ -55,7 +56,7 @@ def bench(open_notebook):
 
 
 def set_theme(bench, theme):
-    bench.page.evaluate("(theme) => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", theme)
+    answer_of(bench.page, "(theme) => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", theme)
     bench.page.wait_for_function(
         "(isLight) => document.body.dataset.jpThemeLight === isLight", arg=str(theme.endswith("Light")).lower()
     )
@@ -120,7 +121,7 @@ def test_axe_finds_nothing_serious(bench):
         rules = {"runOnly": ["color-contrast"]} if theme.endswith("Light") else {}  # a theme changes colours alone
         for title in SIDE_PANES[1:] + WORK_PANES:
             bench.open(title)
-            assert bench.page.evaluate(SERIOUS, rules) == [], (theme, title)
+            assert answer_of(bench.page, SERIOUS, rules) == [], (theme, title)
 
 
 def test_the_whole_page_and_the_split(bench):

@@ -5,6 +5,7 @@ import re
 import pytest
 from browser.bench_page import BenchPage, PageWatch
 from browser.conftest import SCREENSHOTS
+from browser.jupyter import answer_of
 
 pytestmark = pytest.mark.slow
 
@@ -117,14 +118,14 @@ def compare(bench):
 def export(bench):
     """Write a verified file, and look at it in Netron."""
     bench.open("Export")
-    path = bench.root.locator("input[type=text]:visible").last
+    path = bench.field("File")
     path.fill("from_the_pane.onnx")
     path.press("Tab")
     bench.click("Export")
     bench.root.locator(".qdq-verdict.qdq-int8:visible", has_text="Verified: from_the_pane.onnx").wait_for()
     assert bench.value("wb.exports[-1].passed") == "True"
     bench.open("Netron")
-    assert bench.root.locator("select:visible").last.input_value().endswith("from_the_pane.onnx")
+    assert bench.field("File").input_value().endswith("from_the_pane.onnx")
     bench.click("Show")
     frame = bench.root.frame_locator("iframe.qdq-netron:visible")
     # The dialog about cookies comes up once per browser.
@@ -153,7 +154,7 @@ def go_on(bench, planned):
     assert bench.value(PLAN.format("wb.plan")) == planned
     bench.open("Training")
     bench.root.locator("input[placeholder='name of the run']").fill("went on")
-    epochs = bench.root.locator("input[type=number]:visible").first
+    epochs = bench.field("Epochs")
     epochs.fill("1")
     epochs.press("Tab")
     bench.root.locator("label:visible", has_text="go on from the last run").click()
@@ -179,7 +180,7 @@ def test_the_whole_job_by_mouse(open_notebook):
     code = write_code_and_save(bench)
     planned = bench.value(PLAN.format("wb.plan"))
 
-    notebook.page.evaluate("async () => window.testNotebook.sessionContext.session.kernel.restart()")
+    answer_of(notebook.page, "async () => window.testNotebook.sessionContext.session.kernel.restart()")
     notebook.ask(f"{DATA}model = net = keras.models.load_model('job.keras')")
     notebook.ask(f"train_data = validation_data = (images, labels)\ncalibration_data = images\nexec({code!r})")
     assert bench.value(PLAN.format("plan")) == planned
