@@ -1,12 +1,14 @@
 """A browser and a JupyterLab with the notebooks of this repository, for the tests that click.
 
-Both last for a module: its tests may share a page and a kernel, whose start takes longer than most of what they do.
+The server lasts for all of them; a browser, a page and a kernel for a module, whose tests may share them: their starts
+take longer than most of what the tests do.
 """
 
+import secrets
 import shutil
 
 import pytest
-from browser.jupyter import Notebook, chromium, patient_page, running_lab
+from browser.jupyter import Notebook, chromium, end_kernels, forget_settings, patient_page, running_lab
 from project import ROOT
 
 SCREENSHOTS = ROOT / "build" / "screenshots"
@@ -30,26 +32,35 @@ def browser():
         started.close()
 
 
+@pytest.fixture(scope="package")
+def lab(tmp_path_factory):
+    """A JupyterLab with all notebooks: their folder, and the server's address and token."""
+    pytest.importorskip("jupyterlab", reason="needs jupyterlab")
+    folder = tmp_path_factory.mktemp("lab") / "notebooks"
+    shutil.copytree(ROOT / "notebooks", folder, ignore=lambda _, names: [n for n in names if not n.endswith(".ipynb")])
+    with running_lab(folder) as (address, token):
+        yield folder, address, token
+
+
 @pytest.fixture(scope="module")
-def open_notebook(browser, tmp_path_factory):
-    """Return a function that opens a notebook of the repository in a JupyterLab, or Notebook 7, of its own."""
-    pages, servers = [], []
+def open_notebook(browser, lab):
+    """Return a function that opens a notebook of the repository in a JupyterLab, or in Notebook 7."""
+    folder, address, token = lab
+    pages = []
+    workspaces = secrets.token_hex(4)
 
     def opened(name, app="jupyterlab"):
-        folder = tmp_path_factory.mktemp("lab") / "notebooks"
-        folder.mkdir()
-        shutil.copy(ROOT / "notebooks" / name, folder)
-        servers.append(running_lab(folder, app))
-        address, token = servers[-1].__enter__()
+        shutil.copy(ROOT / "notebooks" / name, folder)  # another module may have saved it
         page = patient_page(browser, viewport=VIEWPORT)
         pages.append(page)
-        return Notebook(page, address, token, name, app)
+        return Notebook(page, address, token, name, app, workspace=f"{workspaces}{len(pages)}")
 
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    forget_settings(folder)
     try:
         yield opened
     finally:
         for page in pages:
             page.screenshot(path=SCREENSHOTS / "last_page.png")
-        for server in servers:
-            server.__exit__(None, None, None)
+            page.close()
+        end_kernels(address, token)

@@ -1,4 +1,4 @@
-"""A real JupyterLab or Notebook 7 for tests: a server with private folders, and one notebook driven in it."""
+"""A real JupyterLab with Notebook 7 for tests: a server with private folders, and one notebook driven in it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from typing import Any
+
+import requests
 
 _OPEN = """async ([path, isLab]) => {
   const app = window.jupyterapp;
@@ -72,7 +74,6 @@ _NO_LIMITS = f"""
 const timeout = AbortSignal.timeout.bind(AbortSignal);
 AbortSignal.timeout = (milliseconds) => timeout(Math.max(milliseconds, {1000 * PATIENCE}));
 """
-_APPS = {"jupyterlab": "LabApp", "notebook": "JupyterNotebookApp"}
 _SETTINGS = {
     # The question about news would lie over the notebook.
     "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
@@ -120,19 +121,29 @@ def patient_page(browser: Any, **settings: Any) -> Any:
     return page
 
 
-@contextlib.contextmanager
-def running_lab(folder: pathlib.Path, app: str = "jupyterlab") -> Iterator[tuple[str, str]]:
-    """Run JupyterLab or Notebook 7 on a folder; yields its address and token.
-
-    Args:
-        folder: The notebooks; private settings go beside it.
-        app: "jupyterlab" or "notebook".
-    """
-    private = folder.parent / "private"
+def forget_settings(folder: pathlib.Path) -> None:
+    """Give the JupyterLab that serves a folder the settings of the tests, and no others."""
+    place = _private(folder) / "config" / "lab" / "user-settings"
+    shutil.rmtree(place, ignore_errors=True)
     for name, values in _SETTINGS.items():
-        path = private / "config" / "lab" / "user-settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
+        path = place / "@jupyterlab" / f"{name}.jupyterlab-settings"
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps(values), encoding="utf-8")
+
+
+def _private(folder: pathlib.Path) -> pathlib.Path:
+    return folder.parent / "private"
+
+
+@contextlib.contextmanager
+def running_lab(folder: pathlib.Path) -> Iterator[tuple[str, str]]:
+    """Run JupyterLab, and Notebook 7 where it is installed, on a folder; yields the address and token of the server.
+
+    Args:
+        folder: The notebooks, which are trusted; private settings go beside it.
+    """
+    private = _private(folder)
+    forget_settings(folder)
     token = secrets.token_hex(16)
     environment = {
         **os.environ,
@@ -147,20 +158,22 @@ def running_lab(folder: pathlib.Path, app: str = "jupyterlab") -> Iterator[tuple
     command = [
         sys.executable,
         "-m",
-        app,
+        "jupyterlab",
         "--no-browser",
         "--ServerApp.ip=127.0.0.1",
         f"--ServerApp.port={free_port()}",
         f"--IdentityProvider.token={token}",
-        f"--{_APPS[app]}.expose_app_in_browser=True",
+        "--LabApp.expose_app_in_browser=True",
+        "--JupyterNotebookApp.expose_app_in_browser=True",
         f"--ServerApp.root_dir={folder}",
         "--ServerApp.terminals_enabled=False",
     ]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")
     # As `qdq-workbench lab` does: the pictures in the notebooks would make JupyterLab hide the bench after a reload.
-    for notebook in folder.glob("*.ipynb"):
-        subprocess.run([sys.executable, "-m", "nbformat.sign", notebook], env=environment, check=True)
+    notebooks = sorted(folder.glob("*.ipynb"))
+    if notebooks:
+        subprocess.run([sys.executable, "-m", "nbformat.sign", *notebooks], env=environment, check=True)
     with (private / "lab.log").open("wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT, cwd=folder)
         try:
@@ -168,6 +181,14 @@ def running_lab(folder: pathlib.Path, app: str = "jupyterlab") -> Iterator[tuple
             yield f"http://localhost:{port}", token
         finally:
             _end(process)
+
+
+def end_kernels(address: str, token: str) -> None:
+    """End the kernels of all notebooks of a server."""
+    ours = {"headers": {"Authorization": f"token {token}"}}
+    sessions = requests.get(f"{address}/api/sessions", timeout=PATIENCE, **ours).json()
+    for session in sessions:
+        requests.delete(f"{address}/api/sessions/{session['id']}", timeout=PATIENCE, **ours).raise_for_status()
 
 
 class Notebook:
