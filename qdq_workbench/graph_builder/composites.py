@@ -13,7 +13,8 @@ from keras import tree
 
 from qdq_workbench.graph_builder.contents import content
 from qdq_workbench.graph_builder.layer_parts import inner_layers
-from qdq_workbench.graph_builder.trace import CannotEnterError, Trace, trace_call, unique_tensors
+from qdq_workbench.graph_builder.steps import CannotEnterError, Trace, unique_tensors
+from qdq_workbench.graph_builder.trace import trace_call
 from qdq_workbench.placement.defaults import has_own_wrapper
 
 _ATTENTION = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)

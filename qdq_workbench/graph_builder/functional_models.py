@@ -9,7 +9,7 @@ import keras
 
 from qdq_workbench._pages import page
 from qdq_workbench.errors import UnbuiltModelError, UnsupportedModelError
-from qdq_workbench.graph_builder.trace import Step
+from qdq_workbench.graph_builder.steps import Step
 
 
 def small_model() -> Any:

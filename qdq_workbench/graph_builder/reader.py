@@ -29,7 +29,7 @@ from qdq_workbench.graph_builder.functional_models import (
 from qdq_workbench.graph_builder.keras_integers import float_copy, has_integers, integers_of
 from qdq_workbench.graph_builder.layer_parts import takes_training
 from qdq_workbench.graph_builder.references import TensorRef
-from qdq_workbench.graph_builder.trace import Step, Trace, unique_tensors
+from qdq_workbench.graph_builder.steps import Step, Trace, unique_tensors
 from qdq_workbench.placement.unknown_layers import NOT_ENTERED
 
 

@@ -2,71 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
-import itertools
 import re
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 from keras import tree
 
 from qdq_workbench.errors import first_line
 from qdq_workbench.graph.contractions import product_terms
-from qdq_workbench.graph.kinds import DROPOUTS
-from qdq_workbench.graph_builder.between_layers import SizedReshape
-from qdq_workbench.graph_builder.contents import content
 from qdq_workbench.graph_builder.layer_parts import carries_mask, inner_layers, layer_parts, takes_training
 from qdq_workbench.graph_builder.products import in_parts
 from qdq_workbench.graph_builder.size_steps import SizeSteps
+from qdq_workbench.graph_builder.steps import CannotEnterError, Step, Trace, is_made_by_a_trace, unique_tensors
 from qdq_workbench.graph_builder.trace_scope import ReadsVariables, Runner, TraceScope, open_sizes
+from qdq_workbench.graph_builder.training_arguments import let_training_decide
 
 _SPEC = "compute_output_spec"
-
-
-class CannotEnterError(Exception):
-    """A layer cannot be entered; the text gives the reason."""
-
-
-@dataclasses.dataclass
-class Step:
-    """One call that a layer's code makes.
-
-    Args:
-        operation: The layer or operation; a variable if the code uses a weight directly.
-        args: Positional arguments; tensors are Keras's symbolic ones.
-        kwargs: Keyword arguments, likewise.
-        outputs: The symbolic tensors that the call produces.
-        name: Its name below the layer or model.
-        position: The number of the call among those of the operation, in creation order; None to count.
-    """
-
-    operation: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    outputs: list[Any]
-    name: str = ""
-    position: int | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class Trace:
-    """The calls that compute one call of a layer.
-
-    Args:
-        inputs: The symbolic tensors that represent the inputs of the layer.
-        steps: The calls, in an order in which they can be computed.
-        outputs: The symbolic tensors that it returns.
-        policy: The dtype policy of the layer.
-    """
-
-    inputs: list[Any]
-    steps: list[Step]
-    outputs: list[Any]
-    policy: Any
 
 
 def trace_call(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: list[Any]) -> Trace:
@@ -95,18 +49,9 @@ def trace_call(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output
     else:
         # `training` may decide in Python which calls are made, so the code is run for both values.
         in_training, found = (_Tracer(layer, args, kwargs, training=on).trace() for on in (True, False))
-        found = _let_training_decide(in_training, found)
+        found = let_training_decide(in_training, found)
     _check_outputs(found.outputs, outputs)
     return found
-
-
-def unique_tensors(arguments: Any) -> list[Any]:
-    """Return the symbolic tensors among the arguments of a call, each once."""
-    found: dict[int, Any] = {}
-    for leaf in tree.flatten(arguments):
-        if isinstance(leaf, keras.KerasTensor):
-            found.setdefault(id(leaf), leaf)
-    return list(found.values())
 
 
 def _check_outputs(found: list[Any], outputs: list[Any]) -> None:
@@ -116,79 +61,6 @@ def _check_outputs(found: list[Any], outputs: list[Any]) -> None:
         raise CannotEnterError("a mask is propagated with its output; give the mask as an argument of the calls")
     if any(ours.dtype != theirs.dtype for ours, theirs in zip(found, outputs, strict=True)):
         raise CannotEnterError("its results are of another dtype than it declares")
-
-
-def _let_training_decide(in_training: Trace, found: Trace) -> Trace:
-    """Merge two traces, if they differ only in `training` arguments and dropouts, into one that follows the model."""
-    (theirs, their_form), (_, our_form) = _without_dropouts(in_training), _without_dropouts(found)
-    # What a layer computes in training although the model does not train belongs to the function of the whole, which
-    # no graph of layers has: Keras lets the mode of a model decide for all of them.
-    always = next((step for step in found.steps if _is_on(step.kwargs.get("training"))), None)
-    if always is not None:
-        raise CannotEnterError(
-            f"it calls {always.name!r} ({type(always.operation).__name__}) with training=True at inference too; leave "
-            "that argument out, or hand on the `training` of its own call"
-        )
-    if their_form != our_form:
-        raise CannotEnterError(
-            "it computes something else in training than `training` arguments of the layers inside decide; let layers "
-            "such as Dropout decide"
-        )
-    for step in theirs:
-        if _is_on(step.kwargs.get("training")):
-            del step.kwargs["training"]
-    # The trace in training is returned, because code such as `if training:` calls dropouts in that one alone.
-    for step in in_training.steps:
-        if _is_dropout(step):
-            step.kwargs.pop("training", None)
-    return in_training
-
-
-def _is_on(training: Any) -> bool:
-    """Return whether a `training` argument is true, as a bool or as another number."""
-    return isinstance(training, (bool, int, float, np.generic)) and bool(training)
-
-
-def _is_dropout(step: Step) -> bool:
-    kind = type(step.operation)
-    return kind.__module__.startswith("keras.") and kind.__name__ in DROPOUTS
-
-
-def _without_dropouts(trace: Trace) -> tuple[list[Step], Any]:
-    """Return the steps of a trace without dropouts, and a form of them to compare, without `training` arguments."""
-    numbers = {id(tensor): number for number, tensor in enumerate(trace.inputs)}
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, keras.KerasTensor):
-            return ("tensor", numbers.get(id(value)))
-        return content(value, others=str)
-
-    kept, forms, made = [], [], itertools.count(len(numbers))
-    for step in trace.steps:
-        if _is_dropout(step):
-            numbers[id(step.outputs[0])] = numbers[id(unique_tensors((step.args, step.kwargs))[0])]
-            continue
-        kwargs = {key: value for key, value in step.kwargs.items() if key != "training"}
-        operation = step.operation
-        known = isinstance(operation, (keras.layers.Layer, keras.Variable)) and not _is_made_by_a_trace(operation)
-        config = None if known or not isinstance(operation, keras.Operation) else _settings(operation)
-        called = tree.map_structure(plain, (step.args, kwargs))
-        forms.append((id(operation) if known else type(operation), content(config, others=str), called))
-        kept.append(step)
-        for tensor in step.outputs:
-            numbers[id(tensor)] = next(made)
-    return kept, (forms, [numbers.get(id(tensor)) for tensor in trace.outputs])
-
-
-def _settings(operation: Any) -> dict[str, Any]:
-    return {key: value for key, value in operation.get_config().items() if key != "name"}
-
-
-def _is_made_by_a_trace(operation: Any) -> bool:
-    return bool(getattr(operation, "_qdq_transparent", False)) or type(operation) in (
-        SizedReshape,
-        keras.layers.Softmax,
-    )
 
 
 class _Tracer:
@@ -317,7 +189,7 @@ class _Tracer:
                 step.name = step.operation.name
             elif id(step.operation) in paths:
                 step.name = paths[id(step.operation)]
-            elif isinstance(step.operation, keras.layers.Layer) and not _is_made_by_a_trace(step.operation):
+            elif isinstance(step.operation, keras.layers.Layer) and not is_made_by_a_trace(step.operation):
                 step.name = step.operation.name
             else:
                 kind = getattr(step.operation, "_qdq_part", "") or _snake_case(type(step.operation).__name__)

@@ -156,6 +156,43 @@ class HoldingOn(Holding):
         return self.inner(x, training=True)
 
 
+class NeverDropping(ByBatch):
+    """Calls what does nothing at inference, as at inference."""
+
+    def call(self, x, training=None):
+        return self.dense(self.noise(self.dropout(x, training=False), training=0))
+
+
+class NeverByBatch(ByBatch):
+    def call(self, x):
+        return self.norm(self.dense(x), training=False)
+
+
+class Frozen(NeverByBatch):
+    """The same in both modes, because its normalization is frozen."""
+
+    def build(self, shape):
+        super().build(shape)
+        self.norm.trainable = False
+
+
+class OverAModel(Own):
+    """Calls a model as at inference, as for the features of a backbone; the mode is that of its normalization."""
+
+    def build(self, shape):
+        self.inner = keras.Sequential([layers.Dense(8), layers.BatchNormalization(trainable=not self.frozen)])
+        self.inner.build(shape)
+
+    frozen = False
+
+    def call(self, x):
+        return self.inner(x, training=False)
+
+
+class OverAFrozenModel(OverAModel):
+    frozen = True
+
+
 def sequence(*calls, dtype=None):
     x = keras.Input((None, 8), name="x")
     y = x
@@ -187,6 +224,9 @@ ENTERED = {
     "arguments, and called twice": (with_arguments, [STEPS, STEPS[::-1]]),
     "low rank": (lambda: sequence(LowRank(name="own")), STEPS),
     "drop path": (lambda: sequence(DropPath(name="own")), STEPS),
+    "nothing that drops": (lambda: sequence(NeverDropping(name="own")), STEPS),
+    "a frozen normalization": (lambda: sequence(Frozen(name="own")), STEPS),
+    "a model with a frozen normalization": (lambda: sequence(OverAFrozenModel(name="own")), STEPS),
     "an inner layer that trains by default": (lambda: sequence(Holding(name="own")), STEPS),
     "one in another": (lambda: sequence(Inner(name="own")), STEPS),
     "in a nested model": (nested, STEPS),
@@ -221,6 +261,8 @@ CLOSED = {
     AlwaysNoisy: "it calls 'noise' (GaussianNoise) with training=True at inference too",
     AlwaysDropping: "it calls 'dropout' (Dropout) with training=True at inference too",
     HoldingOn: "it calls 'inner' (Following) with training=True at inference too",
+    NeverByBatch: "it calls 'norm' (BatchNormalization) with training=False in training too",
+    OverAModel: "it calls 'inner' (Sequential) with training=False in training too",
 }
 
 
@@ -247,6 +289,19 @@ def test_what_is_computed_as_in_training_is_computed_so_by_the_copy(kind):
     expected = model(data, training=False)
     keras.utils.set_random_seed(0)
     np.testing.assert_array_equal(copy(data, training=False), expected)
+
+
+@pytest.mark.parametrize("kind", [NeverDropping, NeverByBatch, Frozen, OverAModel, OverAFrozenModel])
+def test_what_is_computed_as_at_inference_is_computed_so_in_training(kind):
+    model = sequence(kind(name="own"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LowCoverageWarning)
+        copy = qdq.strip(qdq.quantize_model(model))
+    data = STEPS * np.arange(1, 9)
+    expected = model(data, training=False)
+    for training in (False, True):
+        np.testing.assert_array_equal(model(data, training=training), expected)
+        np.testing.assert_array_equal(copy(data, training=training), expected)
 
 
 def test_a_propagated_mask_keeps_a_layer_whole():
