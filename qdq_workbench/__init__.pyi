@@ -49,6 +49,8 @@ from qdq_workbench._files import lock_folder as lock_folder
 from qdq_workbench._files import write_atomically as write_atomically
 from qdq_workbench.analysis.cost import LayerCost as LayerCost
 from qdq_workbench.analysis.cost import layer_costs as layer_costs
+from qdq_workbench.analysis.file_score import FileScore as FileScore
+from qdq_workbench.analysis.file_score import score_file as score_file
 from qdq_workbench.analysis.metrics import Metric as Metric
 from qdq_workbench.analysis.plan_scores import PlanScores as PlanScores
 from qdq_workbench.analysis.search import search

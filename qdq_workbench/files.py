@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from qdq_workbench._documents import parse_json
 from qdq_workbench._files import lock_folder, write_atomically
+from qdq_workbench.analysis.file_score import FileScore, score_file
 from qdq_workbench.conversion.files.integer_files import load_integer_weights, save_integer_weights
 from qdq_workbench.conversion.files.load_model import load_model
 from qdq_workbench.export.firmware.save_firmware import save_firmware
@@ -14,6 +15,7 @@ from qdq_workbench.verification.verify_tflite import verify_tflite
 __all__ = [
     "FileGrid",
     "FileLayers",
+    "FileScore",
     "export_float_onnx",
     "load_integer_weights",
     "load_model",
@@ -22,6 +24,7 @@ __all__ = [
     "read_layers",
     "save_firmware",
     "save_integer_weights",
+    "score_file",
     "verify_tflite",
     "write_atomically",
 ]

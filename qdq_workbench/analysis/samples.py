@@ -95,6 +95,23 @@ def read_samples(model: keras.Model, data: Any, batch_size: int = 32, steps: int
         return data
     check_model(model)
     check_count("steps", steps)
+    samples = read_for_inputs(model, data, batch_size, steps)
+    warn_of_scale(input_ranges(model), samples.batches)
+    return samples
+
+
+def read_for_inputs(model: Any, data: Any, batch_size: int = 32, steps: int | None = None) -> Samples:
+    """Read data as `read_samples` does, without what only a Keras model can be asked.
+
+    Args:
+        model: A Keras model, or an object with its attributes `name`, `inputs` and `_inputs_struct`.
+        data: The data.
+        batch_size: How many samples of an array make a batch.
+        steps: How many batches to read at most; None for all.
+
+    Raises:
+        DataError: If there is no data, a batch does not fit the inputs, or only some batches have labels.
+    """
     labels: list[list[Array]] = []
     inputs, targets = _split(model, data)
     source = inputs if targets is not None else _collecting(model, inputs, labels)
@@ -105,7 +122,6 @@ def read_samples(model: keras.Model, data: Any, batch_size: int = 32, steps: int
         if steps is not None and len(batches) >= steps:
             break
     count = sum(len(batch[0]) for batch in batches)
-    warn_of_scale(input_ranges(model), batches)
     if targets is not None:
         _check_lengths(targets, inputs, model)
         return Samples(batches, [array[:count] for array in targets])
