@@ -29,19 +29,11 @@ def network():
     return keras.Model(x, layers.Dense(3, name="head")(layers.GlobalAveragePooling2D(name="pool")(y)))
 
 
-def quantized(methods, *, calibrated=False, freeze=False):
-    """The same quantized model at every call.
-
-    Args:
-        methods: How ranges are found, by the pattern of the layers whose inputs they are.
-        calibrated: Whether ranges are calibrated.
-        freeze: Whether they stay as calibrated.
-    """
+def quantized(method, *, calibrated=False, freeze=False):
+    """The same quantized model at every call."""
     keras.utils.set_random_seed(1)
     spec = qdq.QuantizationSpec()
-    for pattern, method in methods.items():
-        config = qdq.LayerQuantizeConfig(activation={"quantizer": method})
-        spec.add(pattern, match="glob", quantize_config=config)
+    spec.add("*", match="glob", quantize_config=qdq.LayerQuantizeConfig(activation={"quantizer": method}))
     q_model = qdq.quantize_model(network(), quantization_spec=spec, target="onnxruntime")
     if calibrated:
         qdq.calibrate(q_model, images()[0], verbose=False, freeze=freeze)
@@ -73,10 +65,10 @@ def per_replica(q_model):
     return worst
 
 
-# "moving" has both ways that read a batch: the lowest and highest values of all replicas, and gradients.
 SETTINGS = {
-    "frozen": {"methods": {"*": "moving_average"}, "calibrated": True, "freeze": True},
-    "moving": {"methods": {"stem": "all_values", "[!s]*": "lsq"}},
+    "frozen": {"method": "moving_average", "calibrated": True, "freeze": True},
+    "all_values": {"method": "all_values"},
+    "lsq": {"method": "lsq"},
 }
 
 
