@@ -27,7 +27,7 @@ from qdq_widgets.netron_server import NetronServer
 
 ROOT = pathlib.Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
-from browser.jupyter import Notebook, chromium, running_lab  # noqa: E402 - the tests' own way to a JupyterLab
+from browser.jupyter import Notebook, answer_of, chromium, running_lab  # noqa: E402 - the tests' own way to a JupyterLab
 
 CELLS = [
     """import sys
@@ -113,7 +113,7 @@ def lab_rounds(browser: Any, rounds: int, model: str) -> dict[str, float]:
             page.wait_for_timeout(1500)
             turns = []
             for _ in range(rounds + 1):
-                turns.append(page.evaluate(CLICK))
+                turns.append(answer_of(page, CLICK))
                 page.wait_for_timeout(200)
             page.close()
     ahead, click = (statistics.median(turn[k] for turn in turns[1:]) for k in (0, 1))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Callable, Mapping
-from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -16,11 +15,12 @@ from qdq_workbench._files import as_path
 from qdq_workbench._interrupts import interrupts_held, safe_point
 from qdq_workbench.analysis.metrics import Metric, get_metric
 from qdq_workbench.analysis.samples import Samples, read_for_inputs
+from qdq_workbench.calibration.batches import named_inputs
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.errors import DataError, FileAccessError, UnverifiableFileError
 from qdq_workbench.export.litert.converter import Names
-from qdq_workbench.export.litert.tflite_run import SIGNATURE, make_interpreter, run_tflite
-from qdq_workbench.graph_builder import check_model
+from qdq_workbench.export.litert.tflite_run import SIGNATURE, make_interpreter, run_interpreter
+from qdq_workbench.graph_builder import check_model, functional_of, input_structure
 from qdq_workbench.onnx_graph.batches import run_session
 from qdq_workbench.onnx_graph.model_files import is_litert, read_model
 from qdq_workbench.onnx_graph.processor import may_saturate
@@ -135,9 +135,9 @@ def score_file(
     file = _open_litert(path, model) if is_litert(path) else _open_onnx(path)
     if model is not None:
         _check_inputs(model, file)
-    samples = read_for_inputs(_as_model(path, file), data)
-    if found.needs_labels and samples.labels is None:
-        found.measure([], [], None)  # raises its own error
+    shapes = {name: (None, *shape[1:]) for name, (shape, _) in file.inputs.items()}
+    samples = read_for_inputs(named_inputs(shapes, path.name), data)
+    found.check_labels(samples.labels)  # before the runtime computes all samples
     outputs = _outputs(file, samples)
     wanted = outputs if model is None else _outputs_of(model, samples)
     if [array.shape for array in wanted] != [array.shape for array in outputs]:
@@ -160,15 +160,17 @@ def score_file(
 def _check_inputs(model: keras.Model, file: _Opened) -> None:
     ours = [tuple(tensor.shape[1:]) for tensor in model.inputs]
     theirs = [shape[1:] for shape, _ in file.inputs.values()]
-    if [len(shape) for shape in ours] != [len(shape) for shape in theirs] or any(
-        None not in (one, other) and one != other
-        for pair in zip(ours, theirs, strict=True)
-        for one, other in zip(*pair, strict=True)
-    ):
+    if len(ours) != len(theirs) or not all(map(_fits, ours, theirs)):
         raise DataError(
             "The model has other inputs than the file; pass the one that the file was exported from. Received: inputs "
             f"of {ours}, where the file has {theirs}"
         )
+
+
+def _fits(one: tuple[int | None, ...], other: tuple[int | None, ...]) -> bool:
+    """Return whether two shapes agree where both are known."""
+    sizes = zip(one, other, strict=False)
+    return len(one) == len(other) and all(None in pair or pair[0] == pair[1] for pair in sizes)
 
 
 def _of_model(metric: Metric, outputs: list[Array], samples: Samples) -> float | None:
@@ -188,7 +190,8 @@ def _open_onnx(path: pathlib.Path) -> _Opened:
 def _open_litert(path: pathlib.Path, model: keras.Model | None) -> _Opened:
     content = path.read_bytes()
     try:
-        runner = make_interpreter(content).get_signature_runner(SIGNATURE)
+        interpreter = make_interpreter(content)
+        runner = interpreter.get_signature_runner(SIGNATURE)
     except (RuntimeError, ValueError) as error:
         raise UnverifiableFileError(
             f"LiteRT's interpreter does not open the file, or it has no named inputs: {error}. Expected a file of "
@@ -213,13 +216,7 @@ def _open_litert(path: pathlib.Path, model: keras.Model | None) -> _Opened:
         name: tuple(int(size) if size > 0 else None for size in ends[name]["shape_signature"]) for name in names.inputs
     }
     inputs = {name: (shape, np.dtype(ends[name]["dtype"])) for name, shape in shapes.items()}
-    return _Opened("LiteRT", inputs, names.outputs, lambda values: run_tflite(content, values))
-
-
-def _as_model(path: pathlib.Path, file: _Opened) -> Any:
-    """Return all that `read_for_inputs` reads of a Keras model."""
-    tensors = [SimpleNamespace(name=name, shape=(None, *shape[1:])) for name, (shape, _) in file.inputs.items()]
-    return SimpleNamespace(name=path.name, inputs=tensors, _inputs_struct=tensors)
+    return _Opened("LiteRT", inputs, names.outputs, lambda values: run_interpreter(interpreter, values))
 
 
 def _outputs(file: _Opened, samples: Samples) -> list[Array]:
@@ -235,7 +232,7 @@ def _outputs(file: _Opened, samples: Samples) -> list[Array]:
 
 def _outputs_of(model: keras.Model, samples: Samples) -> list[Array]:
     """Return a Keras model's outputs over all samples."""
-    nested = getattr(model, "_functional", model)._inputs_struct  # noqa: SLF001 - no public name
+    nested = input_structure(functional_of(model))
     parts = []
     for batch in samples.batches:
         safe_point()

@@ -62,6 +62,14 @@ class Metric:
     joint: bool = False
     source: str = ""
 
+    def check_labels(self, labels: Sequence[Array] | None) -> None:
+        """Raise DataError if the metric needs labels and there are none."""
+        if self.needs_labels and labels is None:
+            raise DataError(
+                f"The metric {self.name!r} compares with labels: pass data as (inputs, labels), or as batches of "
+                "(inputs, labels). Received: data without labels"
+            )
+
     def measure(
         self, reference: Sequence[Array], outputs: Sequence[Array], labels: Sequence[Array] | None = None
     ) -> float:
@@ -76,11 +84,7 @@ class Metric:
             DataError: If the metric needs labels and there are none, the labels do not fit the outputs, or its
                 function does not return a number.
         """
-        if self.needs_labels and labels is None:
-            raise DataError(
-                f"The metric {self.name!r} compares with labels: pass data as (inputs, labels), or as batches of "
-                "(inputs, labels). Received: data without labels"
-            )
+        self.check_labels(labels)
         if self.joint:
             first: Any = [_only(values) for values in (reference, outputs, labels)]
             return number(self.function(*first), f"The metric {self.name!r}")

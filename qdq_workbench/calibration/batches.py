@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -140,6 +141,17 @@ def _inputs_of(model: keras.Model, batch: Any) -> list[Any]:
             f"{_ADVICE} Received: a batch with {len(inputs)}"
         )
     return inputs
+
+
+def named_inputs(shapes: Mapping[str, Sequence[int | None]], name: str = "") -> Any:
+    """Return all that reading data asks of a Keras model, for a file.
+
+    Args:
+        shapes: The shapes of its inputs by name, the batch first.
+        name: Its name in errors.
+    """
+    tensors = [SimpleNamespace(name=key, shape=tuple(shape)) for key, shape in shapes.items()]
+    return SimpleNamespace(name=name, inputs=tensors, _inputs_struct=tensors)
 
 
 def has_labels(model: keras.Model, batch: Any) -> bool:

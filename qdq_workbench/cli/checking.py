@@ -21,11 +21,16 @@ def add_checking_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="FILE", help="model inputs to compare on, .npy or .npz")
 
 
-def model_and_data(options: argparse.Namespace) -> tuple[Any, Any, tuple[str, ...]]:
-    """Return the model and the data, each None if not given, and remarks if their scales do not match."""
+def model_and_data(options: argparse.Namespace, arrays: Any = None) -> tuple[Any, Any, tuple[str, ...]]:
+    """Return the model and the data, each None if not given, and remarks if their scales do not match.
+
+    Args:
+        options: The command's options.
+        arrays: What `read_arrays` returned for the data; None to read them here.
+    """
     require_file(options.file)
     model = load_model(options.model) if options.model else None
-    data = load_arrays(options.data) if options.data else None
+    data = load_arrays(options.data, arrays=arrays) if options.data else None
     remarks = () if model is None or data is None else tuple(scale_remarks(model, data, options.data))
     return model, data, remarks
 

@@ -198,13 +198,14 @@ def load_plan(path: str) -> Any:
     )
 
 
-def load_arrays(path: str, part: str = "test") -> Any:
+def load_arrays(path: str, part: str = "test", arrays: Any = None) -> Any:
     """Return the model input in a file.
 
     Args:
         path: A .npy file, or a .npz file with one array, with an array called `x`, with `x_train` and `x_test`, or
             with one array per model input under the input's name; labels (`y`) are ignored.
         part: "train" or "test": the part to take from a file with both.
+        arrays: What `read_arrays` returned for the file; None to read it here.
 
     Returns:
         One array, or a dictionary of arrays.
@@ -213,7 +214,7 @@ def load_arrays(path: str, part: str = "test") -> Any:
         FileAccessError: If there is no such file.
         DataError: If it is not a NumPy file, or holds Python objects.
     """
-    arrays = read_arrays(path)
+    arrays = read_arrays(path) if arrays is None else arrays
     if not isinstance(arrays, dict):
         return arrays
     # The other part comes last: an archive may hold that one alone.

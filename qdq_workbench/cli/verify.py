@@ -5,17 +5,17 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import pathlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from qdq_workbench.cli.checking import add_checking_arguments, certify, checks_as_text, model_and_data, outcome_of
-from qdq_workbench.cli.inputs import load_samples
+from qdq_workbench.cli.inputs import load_samples, read_arrays, require_file
 from qdq_workbench.cli.outcome import Command, Outcome, working
 from qdq_workbench.cli.outputs import JSON, check_output
-from qdq_workbench.errors import DataError, UnverifiableFileError, first_line
+from qdq_workbench.errors import DataError, UnverifiableFileError, VerificationError, first_line
 
 if TYPE_CHECKING:
     from qdq_workbench import Certificate, VerificationReport
-    from qdq_workbench.analysis.file_score import FileScore
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -34,6 +34,11 @@ def _run(options: argparse.Namespace) -> Outcome:
     import qdq_workbench as qdq
 
     check_output(options.certificate, JSON)
+    if options.labels and (options.certificate or not options.data):
+        raise DataError(
+            "Labels give the accuracy of the file on the samples of --data; a certificate has none. Received: "
+            f"--labels {options.labels!r}, --data {options.data}, --certificate {options.certificate}"
+        )
     litert = pathlib.Path(options.file).suffix.lower() == ".tflite"
     if litert and (options.certificate or not options.model):
         raise UnverifiableFileError(
@@ -44,48 +49,46 @@ def _run(options: argparse.Namespace) -> Outcome:
     # Before the certification, which takes a while: the file may be damaged.
     exists = options.certificate and pathlib.Path(options.certificate).exists()
     known = qdq.Certificate.load(options.certificate) if exists else None
-    model, data, remarks = model_and_data(options)
-    score, more = _score(options, model)
-    remarks = (*remarks, *more)
-    if litert:
-        with working(f"Verifying {options.file}"):
-            report = qdq.files.verify_tflite(options.file, model, data=data)
-        return _with_score(report, score, remarks)
+    require_file(options.file)
+    arrays = read_arrays(options.data) if options.data else None
+    model, data, remarks = model_and_data(options, arrays)
     if not options.certificate:
+        labelled = load_samples(options.data, options.labels, arrays=arrays) if options.data else None
         with working(f"Verifying {options.file}"):
-            report = qdq.verify_onnx(options.file, model, data=data)
-        return _with_score(report, score, remarks)
+            verify = qdq.files.verify_tflite if litert else qdq.verify_onnx
+            report = verify(options.file, model, data=data)
+        return _with_score(report, labelled, model, options, remarks)
     certificate = certify(options, model, data)
     if known is None:
         return outcome_of(certificate, options.certificate, remarks)
     return dataclasses.replace(_compared(known, certificate, options), remarks=remarks)
 
 
-def _score(options: argparse.Namespace, model: Any) -> tuple[FileScore | None, tuple[str, ...]]:
-    """Return the accuracy of the file, where there are labels, and a remark where those of the data fit no classes."""
+def _with_score(
+    report: VerificationReport,
+    labelled: tuple[Any, Any] | None,
+    model: Any,
+    options: argparse.Namespace,
+    remarks: tuple[str, ...],
+) -> Outcome:
+    """Return the outcome for a report, with the accuracy of the file where there are labels."""
     import qdq_workbench as qdq
 
-    if options.labels and not options.data:
-        raise DataError(f"Labels need samples; give them with --data. Received: --labels {options.labels!r}")
-    if not options.data:
-        return None, ()
-    samples, labels = load_samples(options.data, options.labels)
-    if labels is None:
-        return None, ()
+    outcome = Outcome(report.summary(), report.to_dict(), passed=report.passed, remarks=remarks)
+    if labelled is None or labelled[1] is None:
+        return outcome
     try:
         with working(f"Scoring {options.file}"):
-            return qdq.files.score_file(options.file, (samples, labels), model=model), ()
-    except (DataError, UnverifiableFileError) as error:
-        if options.labels:
+            score = qdq.files.score_file(options.file, labelled, model=model)
+    except (DataError, VerificationError) as error:
+        # The report says why a file does not run; labels that happen to be in the data need not be classes.
+        if options.labels and isinstance(error, DataError):
             raise
-        return None, (f"the labels in the data give no accuracy: {first_line(error)}",)
-
-
-def _with_score(report: VerificationReport, score: FileScore | None, remarks: tuple[str, ...]) -> Outcome:
-    if score is None:
-        return Outcome(report.summary(), report.to_dict(), passed=report.passed, remarks=remarks)
-    text = f"{report.summary()}\n{score.summary()}"
-    return Outcome(text, {**report.to_dict(), "score": score.to_dict()}, passed=report.passed, remarks=remarks)
+        remark = f"the labels in the data give no accuracy: {first_line(error)}"
+        print(f"note: {remark}", file=sys.stderr)
+        return dataclasses.replace(outcome, remarks=(*remarks, remark))
+    data = {**outcome.data, "score": score.to_dict()}
+    return dataclasses.replace(outcome, text=f"{outcome.text}\n{score.summary()}", data=data)
 
 
 def _compared(known: Certificate, certificate: Certificate, options: argparse.Namespace) -> Outcome:

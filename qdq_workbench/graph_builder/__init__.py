@@ -6,6 +6,7 @@ from qdq_workbench.graph_builder.describe import describe_layer
 from qdq_workbench.graph_builder.functional_models import (
     FUNCTIONAL,
     check_model,
+    functional_of,
     input_structure,
     is_functional,
     output_names,
@@ -32,6 +33,7 @@ __all__ = [
     "carries_mask",
     "check_model",
     "describe_layer",
+    "functional_of",
     "inner_layers",
     "input_structure",
     "integers_of",

@@ -19,6 +19,7 @@ from qdq_workbench.graph.kinds import (
     VANISHING,
 )
 from qdq_workbench.graph_builder.contents import content
+from qdq_workbench.graph_builder.functional_models import is_functional
 from qdq_workbench.graph_builder.layer_parts import inner_layers, takes_training
 from qdq_workbench.graph_builder.steps import CannotEnterError, Trace, is_made_by_a_trace, unique_tensors
 
@@ -52,8 +53,7 @@ def _without_what_is_off(in_training: Trace) -> Trace:
     kept = []
     for step in in_training.steps:
         step.args, step.kwargs = tree.map_structure(lambda value: same.get(id(value), value), (step.args, step.kwargs))
-        off = step.kwargs.get("training")
-        if not isinstance(off, (bool, int, float, np.generic)):
+        if not _is_number(step.kwargs.get("training")):
             kept.append(step)
         elif _is_a(step.operation, VANISHING):
             same[id(step.outputs[0])] = unique_tensors((step.args, step.kwargs))[0]
@@ -70,7 +70,7 @@ def _without_what_is_off(in_training: Trace) -> Trace:
 
 def _has_a_mode(layer: Any) -> bool:
     """Return whether a layer, apart from those inside it, may compute something else in training."""
-    if not takes_training(layer) or isinstance(layer, keras.Sequential) or hasattr(layer, "_nodes_by_depth"):
+    if not takes_training(layer) or isinstance(layer, keras.Sequential) or is_functional(layer):
         return False  # of a model, the layers decide
     if _is_a(layer, BATCH_NORMALIZATION):
         return bool(layer.trainable)
@@ -81,7 +81,11 @@ def _has_a_mode(layer: Any) -> bool:
 
 def _is_on(training: Any) -> bool:
     """Return whether a `training` argument is true, as a bool or as another number."""
-    return isinstance(training, (bool, int, float, np.generic)) and bool(training)
+    return _is_number(training) and bool(training)
+
+
+def _is_number(training: Any) -> bool:
+    return isinstance(training, (bool, int, float, np.generic))
 
 
 def _is_a(operation: Any, classes: tuple[str, ...]) -> bool:

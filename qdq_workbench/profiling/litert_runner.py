@@ -6,11 +6,11 @@ import importlib.metadata
 import pathlib
 import warnings
 from collections.abc import Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from qdq_workbench.calibration.batches import named_inputs
 from qdq_workbench.errors import DataError, QDQError
 from qdq_workbench.profiling.kernels import Kernel
 from qdq_workbench.profiling.litert_kernels import Operator, kernel_events, layers_of, match_events
@@ -99,10 +99,8 @@ def litert_feed(path: pathlib.Path, data: Any, batch: int) -> dict[str, np.ndarr
             )
             for (name, detail), size in zip(ends.items(), sizes.values(), strict=True)
         }
-    # All that `read_samples` reads of a Keras model.
-    tensors = [SimpleNamespace(name=name, shape=(None, *size[1:])) for name, size in sizes.items()]
     count = max(size[0] for size in sizes.values() if size)
-    arrays = read_samples(SimpleNamespace(inputs=tensors, _inputs_struct=tensors), data, count)
+    arrays = read_samples(named_inputs({name: (None, *size[1:]) for name, size in sizes.items()}), data, count)
     return {
         name: np.resize(array, sizes[name]).astype(detail["dtype"])
         for (name, detail), array in zip(ends.items(), arrays, strict=True)

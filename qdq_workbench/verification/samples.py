@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import onnx
 
-from qdq_workbench.calibration.batches import input_batches
+from qdq_workbench.calibration.batches import input_batches, named_inputs
 from qdq_workbench.errors import DataError
 from qdq_workbench.onnx_graph.sessions import fed_inputs
 
@@ -27,9 +26,7 @@ def samples_of_file(proto: onnx.ModelProto, data: Any, count: int = _MAX_SAMPLES
         DataError: If the data do not fit the file.
     """
     ends = fed_inputs(proto)
-    # All that `input_batches` reads of a Keras model.
-    tensors = [SimpleNamespace(name=name, shape=shape) for name, (shape, _) in ends.items()]
-    arrays = read_samples(SimpleNamespace(inputs=tensors, _inputs_struct=tensors), data, count)
+    arrays = read_samples(named_inputs({name: shape for name, (shape, _) in ends.items()}), data, count)
     return {name: array.astype(dtype) for (name, (_, dtype)), array in zip(ends.items(), arrays, strict=True)}
 
 

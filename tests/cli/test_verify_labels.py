@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import onnx
 import pytest
 
 import qdq_workbench as qdq
@@ -43,12 +44,26 @@ def test_labels_that_are_no_classes_are_remarked_on_or_refused(cli, workplace, q
     code, out, _ = cli("verify", onnx_file, "--model", q_model, "--data", "regression.npz", "--json")
     assert (code, "score" in json.loads(out)) == (0, False)
     assert "the labels in the data give no accuracy" in json.loads(out)["remarks"][0]
+    assert "note: the labels in the data give no accuracy" in cli("verify", onnx_file, "--data", "regression.npz")[2]
     np.save(workplace / "regression.npy", np.linspace(0, 1, 32))
     for options, says in (
         (("--data", "images.npy", "--labels", "regression.npy"), "not whole numbers"),
         (("--labels", "regression.npy"), "--data"),
+        (("--data", "images.npy", "--labels", "regression.npy", "--certificate", "c.json"), "a certificate has none"),
         (("--data", "regression.npz", "--labels", "regression.npy"), "leave --labels out"),
     ):
         code, out, errors = cli("verify", onnx_file, *options)
         assert (code, out) == (2, "")
         assert says in " ".join(errors.split())
+
+
+def test_a_file_that_does_not_run_is_reported_as_without_labels(cli, workplace, q_model, onnx_file, labels):
+    file = onnx.load(workplace / onnx_file)
+    next(node for node in file.graph.node if node.op_type == "Conv").op_type = "NoSuchOperation"
+    onnx.save(file, workplace / "unknown.onnx")
+    np.savez(workplace / "labelled.npz", x=np.load(workplace / "images.npy"), y=labels)
+    np.save(workplace / "labels.npy", labels)
+    for data in (("--data", "labelled.npz"), ("--data", "images.npy", "--labels", "labels.npy")):
+        code, out, errors = cli("verify", "unknown.onnx", "--model", q_model, *data)
+        assert code == 1, errors
+        assert "NOT verified" in out

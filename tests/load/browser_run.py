@@ -23,7 +23,7 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from browser.jupyter import text_of
+from browser.jupyter import answer_of, text_of
 from load import reloads
 from load.lab import DRAWN, differing, lab, page_memory, prepare, shown_bench
 
@@ -219,7 +219,7 @@ def kernels(_options):
         kernel = notebook.page.evaluate("() => window.testNotebook.sessionContext.session.kernel.id")
         # In one window JupyterLab gives the widgets of a kernel to the first notebook alone.
         other = opened("two.ipynb", "second")
-        other.page.evaluate("(id) => window.testNotebook.sessionContext.changeKernel({id})", kernel)
+        answer_of(other.page, "(id) => window.testNotebook.sessionContext.changeKernel({id})", kernel)
         other.page.wait_for_timeout(2000)
         second = shown_bench(other, 0, "wb")
         wrong = []

@@ -38,7 +38,11 @@ def run_tflite(content: bytes, inputs: Mapping[str, np.ndarray]) -> dict[str, np
     Returns:
         Values per output name.
     """
-    interpreter = make_interpreter(content)
+    return run_interpreter(make_interpreter(content), inputs)
+
+
+def run_interpreter(interpreter: Any, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Run an interpreter of `make_interpreter`; see `run_tflite`."""
     runner = interpreter.get_signature_runner(SIGNATURE)
     details = runner.get_input_details()
     count = len(next(iter(inputs.values())))
