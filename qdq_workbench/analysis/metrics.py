@@ -63,7 +63,14 @@ class Metric:
     source: str = ""
 
     def check_labels(self, labels: Sequence[Array] | None) -> None:
-        """Raise DataError if the metric needs labels and there are none."""
+        """Check that there are labels, if the metric needs them.
+
+        Args:
+            labels: One array per output; None for data without labels.
+
+        Raises:
+            DataError: If the metric needs labels and there are none.
+        """
         if self.needs_labels and labels is None:
             raise DataError(
                 f"The metric {self.name!r} compares with labels: pass data as (inputs, labels), or as batches of "
