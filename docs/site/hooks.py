@@ -12,10 +12,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import command_page  # mkdocs puts the folder of a hook on the path
+import runtime_page
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
-from ratios_page import ratios_page  # mkdocs puts the folder of a hook on the path
+from ratios_page import ratios_page
 
 ROOT = pathlib.Path(__file__).parents[2]
 #: Files of the repository that are pages of the navigation.
@@ -31,6 +33,21 @@ _LINK = re.compile(r"(\]\()(?!https?:|mailto:|#)([^)#\s]+)")
 _FENCED = re.compile(r"(^```.*?^```$)", flags=re.MULTILINE | re.DOTALL)
 _DIRECTIVE = re.compile(r"^::: (qdq_(workbench|widgets)\.(\S+))$", flags=re.MULTILINE)
 _LOADED = re.compile(r"<(?:script|img|iframe|link|source)\b[^>]*?\b(?:src|href)=\"?(?:https?:)?//[^\"\s>]+[^>]*>")
+
+
+def on_pre_build(**_: Any) -> None:
+    """Refuse pages made from the code that are older than the code.
+
+    The tests ask the same, half an hour later: `make test` builds the site before it starts them.
+
+    Raises:
+        PluginError: If the page of the command line or of the runtimes is not what the code would write today.
+    """
+    for script, made in ((command_page, command_page.commands_page), (runtime_page, runtime_page.runtimes_page)):
+        if made() != script.PAGE.read_text(encoding="utf-8"):
+            name = f"docs/site/{script.__name__}.py"
+            page = script.PAGE.relative_to(ROOT)
+            raise PluginError(f"{page} is older than the code it is made from. Run: python {name}")
 
 
 def on_files(files: Files, config: Any) -> Files:
