@@ -39,6 +39,7 @@ gc.set_threshold(100_000, 10, 10)
 def pytest_collection_modifyitems(config, items):
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     workers = getattr(config, "workerinput", {"workercount": 1})["workercount"]
+    items[:] = seeds.another_order(items, config.getoption("--seed"))
     items[:] = slow_first(items, lambda item: item.path in slow, lambda item: str(item.path.parent), workers)
 
 
@@ -53,7 +54,12 @@ def pytest_configure(config):
 
 
 def pytest_addoption(parser):
-    parser.addoption("--seed", type=int, default=0, help="another number gives every test other random numbers")
+    parser.addoption(
+        "--seed",
+        type=int,
+        default=0,
+        help="another number gives every test other random numbers, every file another order",
+    )
     parser.addoption("--regen-golden", action="store_true", help="rewrite tests/golden instead of comparing")
 
 

@@ -73,7 +73,7 @@ def test_the_file_says_what_was_folded_and_which_pairs_it_has(exported):
 
 
 def test_a_pair_that_the_file_lacks_is_a_difference(exported):
-    held = qdq.files.read_layers(exported.snapshot.file)
+    held = qdq.files.read_layers(exported.exports[0].path)
     lost = dataclasses.replace(held, pairs={name: grid for name, grid in held.pairs.items() if name != "relu"})
     both = GraphComparison(exported.plan, lost)
     assert ("relu", "-", "pair behind relu") in both.differences
@@ -101,7 +101,7 @@ def test_the_runtime_says_which_kernel_computes_a_layer(exported):
 
 
 def test_a_layer_that_the_runtime_computes_otherwise_differs(exported):
-    graph = qdq.profiling.read_kernels(exported.snapshot.file)
+    graph = qdq.profiling.read_kernels(exported.exports[0].path)
     kernels = [
         dataclasses.replace(kernel, on_integers=False, operator="Conv") if kernel.layers[:1] == ("conv",) else kernel
         for kernel in graph.kernels
@@ -114,7 +114,7 @@ def test_a_layer_that_the_runtime_computes_otherwise_differs(exported):
 
 
 def test_measured_times_are_shown_with_the_kernels(exported):
-    graph = qdq.profiling.read_kernels(exported.snapshot.file)
+    graph = qdq.profiling.read_kernels(exported.exports[0].path)
     layers_ = tuple(qdq.profiling.LayerLatency(name, ms, 0.5, ("X",)) for name, ms in (("stem", 0.5), ("conv", 0.25)))
     report = qdq.results.LatencyReport(graph.path, layers_, (), 1.0, {50: 1.0}, 3, 1, None, "1", 0.0)
     side = runtime_side(graph, report)
@@ -201,7 +201,11 @@ def test_a_new_file_is_shown_and_a_file_that_is_gone_ends_the_comparison(exporte
     assert area.comparison.left["title"] == "newer.onnx"
     assert exported.jobs.current is None
     (tmp_path / "newer.onnx").unlink()
-    (exported.exports[0].path).unlink()
-    exported.toggle("conv", "weight")
-    assert area.comparison is None
-    exported.undo()
+    first = exported.exports[0].path
+    first.rename(tmp_path / "hidden.onnx")
+    try:
+        exported.toggle("conv", "weight")
+        assert area.comparison is None
+        exported.undo()
+    finally:
+        (tmp_path / "hidden.onnx").rename(first)

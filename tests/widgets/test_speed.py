@@ -168,6 +168,7 @@ def test_what_loses_is_named_and_left_in_float_by_a_click(measured):
     edge = qdq.results.IslandEdge(("first<b>", "relu"), "first", 0.5, 0.2, 0.01, 0.04, is_loss=True)
     for cell in ("first&lt;b&gt; + relu", "0.5000", "0.2000", "+0.0300"):
         assert cell in edges_html([edge])
+    measured.view.work.open(SpeedPane)
     pane = measured.view.pane(SpeedPane)
     pane._drawn, pane._losing = worse, list(loss.layers)
     pane.leave.click()
