@@ -8,6 +8,7 @@ longer than `PATIENCE` seconds, a second Ctrl-C takes effect at once. The user's
 batches, runs inside `interrupts_released`, where Ctrl-C works as usual.
 
 Signals reach only the main thread, so these functions do nothing in other threads, or if SIGINT has no Python handler.
+Work in any thread ends at a safe point by `stoppable`.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ import inspect
 import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any, TypeVar
+
+from qdq_workbench.errors import DataError, StoppedError
 
 Item = TypeVar("Item")
 
@@ -41,6 +44,19 @@ class _Waiting:
 
 
 _WAITING = _Waiting()
+
+
+class _Stop(BaseException):
+    """Ends the work at a safe point; no `Exception`, so that code which reports those lets it pass."""
+
+
+class _Stops(threading.local):
+    """The functions of the present thread that `stoppable` was given."""
+
+    asked: tuple[Callable[[], Any], ...] = ()
+
+
+_STOPS = _Stops()
 
 
 def _note(number: int, frame: FrameType | None) -> None:
@@ -115,8 +131,74 @@ class interrupts_released:  # noqa: N801 - used like a function
             signal.signal(signal.SIGINT, _note)
 
 
+@contextlib.contextmanager
+def stoppable(stop: Callable[[], Any]) -> Iterator[None]:
+    """Let another thread end the exports, verifications and conversions of this one.
+
+    Ctrl-C reaches only the main thread of a program. In the body, every function of this package asks `stop` where it
+    would let a Ctrl-C take effect: between two layers of a conversion, two steps of an export, two batches. Files are
+    written under their names only when they are complete, so one that was stopped leaves what was there.
+
+    Args:
+        stop: Called without arguments in this thread, up to some hundred times; a true value ends the work. An
+            error that it raises ends the work too.
+
+    Raises:
+        StoppedError: At the end of the body, if `stop` has ended the work.
+        DataError: If `stop` is no function.
+
+    Example:
+        >>> import keras, pathlib, tempfile, threading
+        >>> from qdq_workbench import calibrate, errors, export_onnx, files, quantize_model
+        >>> image = keras.Input((2,), name="image")
+        >>> q_model = quantize_model(keras.Model(image, keras.layers.Dense(1, name="head")(image)))
+        >>> _ = calibrate(q_model, [[1.0, 2.0]], verbose=False)
+        >>> stop = threading.Event()
+        >>> stop.set()  # by a button, or by a timer of another thread
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder) / "model.onnx"
+        ...     try:
+        ...         with files.stoppable(stop.is_set):
+        ...             report = export_onnx(q_model, path)
+        ...     except errors.StoppedError:
+        ...         print("stopped; a file was written:", path.exists())
+        stopped; a file was written: False
+    """
+    if not callable(stop):
+        raise DataError(
+            f"stop must be a function that returns whether to stop, such as threading.Event().is_set. "
+            f"Received: stop={stop!r}"
+        )
+    outer = _STOPS.asked
+    _STOPS.asked = (*outer, stop)
+    try:
+        yield
+    except _Stop as error:
+        if error.args[0] is not stop:  # an outer one's
+            raise
+        raise StoppedError(
+            "Stopped before the work was done, as requested. What was complete before is kept."
+        ) from None
+    finally:
+        _STOPS.asked = outer
+
+
+def _ask_stops() -> None:
+    """End the work if a function that `stoppable` was given says so."""
+    asked = _STOPS.asked
+    _STOPS.asked = ()  # these functions may call some that have safe points
+    try:
+        for stop in asked:
+            if stop():
+                raise _Stop(stop)
+    finally:
+        _STOPS.asked = asked
+
+
 def safe_point() -> None:
-    """Let a pending Ctrl-C take effect here, where no operation is incomplete."""
+    """Let a pending Ctrl-C, or a stop that was requested, take effect here, where no operation is incomplete."""
+    if _STOPS.asked:
+        _ask_stops()
     if _WAITING.since is not None and _is_held():
         _WAITING.act()
 

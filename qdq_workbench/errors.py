@@ -92,6 +92,10 @@ class UnverifiableFileError(VerificationError, FileAccessError):
     """A file that cannot be verified: no ONNX model, damaged, or without a plan while no model is given."""
 
 
+class StoppedError(QDQError, RuntimeError):
+    """Work that was stopped by the function given to `files.stoppable`."""
+
+
 class LowCoverageWarning(UserWarning):
     """A model that mostly stays in float, because the planner does not support its layers."""
 

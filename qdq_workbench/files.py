@@ -1,9 +1,10 @@
-"""Files: models, integer weights, firmware, float ONNX; the contents of exported files; atomic writes, JSON."""
+"""Files: models, integer weights, firmware, float ONNX; the contents of exported files; atomic writes, JSON, stops."""
 
 from __future__ import annotations
 
 from qdq_workbench._documents import parse_json
 from qdq_workbench._files import lock_folder, write_atomically
+from qdq_workbench._interrupts import stoppable
 from qdq_workbench.analysis.file_score import FileScore, score_file
 from qdq_workbench.conversion.files.integer_files import load_integer_weights, save_integer_weights
 from qdq_workbench.conversion.files.load_model import load_model
@@ -25,6 +26,7 @@ __all__ = [
     "save_firmware",
     "save_integer_weights",
     "score_file",
+    "stoppable",
     "verify_tflite",
     "write_atomically",
 ]

@@ -48,7 +48,7 @@ def test_stop_reaches_the_work():
         jobs.start(work, ended.append)
     jobs.stop()
     assert jobs.wait(60)
-    assert ended == ["stopping after this batch ..."]
+    assert ended == ["stopping after this step ..."]
     jobs.stop()  # nothing runs: nothing happens
 
 

@@ -1,5 +1,7 @@
 """The export pane tells of this export, not of the one before, and helps with a folder that does not exist."""
 
+import contextlib
+
 import pytest
 
 import qdq_workbench as qdq
@@ -109,3 +111,52 @@ def test_what_a_form_does_not_have_is_refused_before_anything_is_written(calibra
     with pytest.raises(BenchError, match=r"name the file \.npz"):
         calibrated.export(tmp_path / "model.onnx", c_header=tmp_path / "model.h")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["stopped.onnx", "stopped.tflite", "stopped.npz"])
+def test_an_export_that_is_stopped_writes_nothing_and_is_no_error(pane, tmp_path, name):
+    path = tmp_path / name
+    path.write_text("of before")
+    before = len(pane.bench.exports)
+    pane.path.value, pane.target.value = str(path), "onnxruntime" if path.suffix == ".npz" else ""
+    with stopped_at(pane.bench, "writing"):
+        run(pane)
+    assert pane.errors.message == ""
+    assert f"Stopped, not exported: {path}" in pane._verdict.value
+    assert pane.bench.view.status.value.startswith('<div class="qdq-muted">Stopped: export')
+    assert (path.read_text(), len(pane.bench.exports)) == ("of before", before)
+    assert [other.name for other in tmp_path.iterdir()] == [name]
+    run(pane)
+    assert "Stopped" not in pane._verdict.value
+    assert len(pane.bench.exports) == before + 1
+
+
+@pytest.mark.parametrize("word", ["verifying", "certifying"])
+def test_a_stop_while_the_file_is_verified_leaves_the_file(pane, tmp_path, word):
+    pane.verify.value = pane.certificate.value = True
+    with stopped_at(pane.bench, word):
+        run(pane)
+    assert pane.errors.message == ""
+    done = pane.bench.exports[-1]
+    assert done.path == tmp_path / "first.onnx"
+    assert done.path.exists()
+    assert done.certificate is None
+    assert ("verification was stopped" in pane._verdict.value) is (word == "verifying")
+    assert (done.passed is True) is (word == "certifying")
+    pane.certificate.value = False
+
+
+@contextlib.contextmanager
+def stopped_at(bench, word):
+    """Stop the job as soon as its text has a word."""
+
+    def listen(event):
+        job = bench.jobs.current
+        if event == "job" and job is not None and word in job.text:
+            job.stop()
+
+    bench.subscribe(listen)
+    try:
+        yield
+    finally:
+        bench._events.listeners.remove(listen)

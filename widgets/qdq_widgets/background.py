@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import qdq_workbench as qdq
 from qdq_widgets.errors import BenchBusyError, BenchStoppedError
 
 PACE_SECONDS = 2.0
@@ -43,15 +44,15 @@ class Job:
 
     @property
     def stop_requested(self) -> bool:
-        """Whether a stop was requested; the task checks this between batches."""
+        """Whether a stop was requested; the task checks this between its steps."""
         return self._stop.is_set()
 
     def stop(self) -> None:
-        """Request that the job ends after the present batch."""
+        """Request that the job ends after the present step, such as a batch."""
         if self._stop.is_set():
             return
         self._stop.set()
-        self.report(self.fraction, "stopping after this batch ...")
+        self.report(self.fraction, "stopping after this step ...")
 
     def raise_if_stopped(self) -> None:
         """End the task here if a stop was requested.
@@ -61,6 +62,20 @@ class Job:
         """
         if self.stop_requested:
             raise BenchStoppedError(f"Stopped: {self.label}. What was not finished is not kept.")
+
+    @contextlib.contextmanager
+    def stops(self) -> Iterator[None]:
+        """End what the body calls of the library, once a stop was requested, where it would let Ctrl-C take effect.
+
+        Raises:
+            BenchStoppedError: If a stop was requested before the work was done.
+        """
+        try:
+            with qdq.files.stoppable(self._stop.is_set):
+                yield
+        except qdq.errors.StoppedError:
+            self.raise_if_stopped()
+            raise
 
     def report(self, fraction: float | None, text: str) -> None:
         """Set the progress of the task.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -10,7 +11,7 @@ from typing import Any
 
 import qdq_workbench as qdq
 from qdq_widgets.background import Job
-from qdq_widgets.errors import BenchError
+from qdq_widgets.errors import BenchError, BenchStoppedError
 from qdq_widgets.events import Events
 from qdq_widgets.netron_server import NetronPage, shared_server
 from qdq_widgets.plans import Plans
@@ -119,6 +120,7 @@ class Exports:
 
         Raises:
             BenchError: If the plan is not calibrated, or an argument does not suit the format.
+            BenchStoppedError: If the job is stopped before the file is written; a file of this name stays as it was.
         """
         plan = self._plans.plan
         with self._work.jobs.run("export") as job:
@@ -171,13 +173,14 @@ class Exports:
         self, plan: Any, job: Job, path: pathlib.Path, target: str | None, c_header: str | os.PathLike[str] | None
     ) -> BenchExport:
         """Write a `.tflite` or `.npz` file, which ONNX Runtime does not run."""
-        q_model = self._work.models.get(plan)
-        job.report(None, f"writing {path.name}")
         existed = path.exists()
-        if path.suffix == ".tflite":
-            done = _export_tflite(q_model, path, target)
-        else:
-            done = _save_firmware(q_model, path, target, c_header)
+        with job.stops():
+            q_model = self._work.models.get(plan)
+            job.report(None, f"writing {path.name}")
+            if path.suffix == ".tflite":
+                done = _export_tflite(q_model, path, target)
+            else:
+                done = _save_firmware(q_model, path, target, c_header)
         return dataclasses.replace(done, replaced=existed)
 
     def _write(
@@ -191,11 +194,12 @@ class Exports:
         verify: bool,
         certificate: bool,
     ) -> BenchExport:
-        q_model = self._work.models.get(plan)
-        job.report(None, f"writing {path.name}")
         existed = path.exists()
         target = target or plan.target
-        report = qdq.export_onnx(q_model, path, target=target, **form)
+        with job.stops():
+            q_model = self._work.models.get(plan)
+            job.report(None, f"writing {path.name}")
+            report = qdq.export_onnx(q_model, path, target=target, **form)
         # The store has one file per plan; a file for another target has other grids.
         if target == plan.target:
             self._work.models.remember_file(plan, report.bytes, path)
@@ -205,13 +209,17 @@ class Exports:
         if verify and not job.stop_requested:
             job.report(None, f"verifying {path.name} in ONNX Runtime")
             try:
-                verification = qdq.verify_onnx(path, reference, data=self._work.data.for_verification())
+                with job.stops():
+                    verification = qdq.verify_onnx(path, reference, data=self._work.data.for_verification())
+            except BenchStoppedError:  # the file is written
+                why_not = "It was not verified: the verification was stopped."
             except qdq.QDQError as error:  # the file is written all the same
                 why_not = f"It could not be verified: {error}"
         done = BenchExport(path, target, report, verification, reference.plan, why_not, replaced=existed)
         if certificate and not job.stop_requested:
             job.report(None, f"certifying {path.name}")
-            done = dataclasses.replace(done, certificate=self._certify(path, reference))
+            with contextlib.suppress(BenchStoppedError), job.stops():
+                done = dataclasses.replace(done, certificate=self._certify(path, reference))
         return done
 
     def _certify(self, path: pathlib.Path, q_model: Any) -> pathlib.Path:

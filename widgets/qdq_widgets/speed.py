@@ -41,11 +41,13 @@ class Speed:
         """
         plan = self._plans.plan
         with self._work.jobs.run("measuring the speed") as job:
-            q_model = self._work.models.get(plan)
+            with job.stops():
+                q_model = self._work.models.get(plan)
             settings = {"threads": threads, "rounds": rounds, "batch": batch}
             with tempfile.TemporaryDirectory(prefix="qdq-") as folder:
                 job.report(None, "writing the files")
-                path = qdq.export_onnx(q_model, pathlib.Path(folder) / PLAN_FILE, target=plan.target).path
+                with job.stops():
+                    path = qdq.export_onnx(q_model, pathlib.Path(folder) / PLAN_FILE, target=plan.target).path
                 report = profile(self._work, path, job, settings)
             self._work.models.remember_latency(plan, report)
         self._events.tell("speed", "metrics")
@@ -64,8 +66,8 @@ def profile(work: Workshop, path: pathlib.Path, job: Job, settings: dict[str, An
     Raises:
         BenchStoppedError: If the job is stopped before the first round.
     """
-    job.raise_if_stopped()
-    baseline = qdq.export_float_onnx(work.models.float_model, path.with_name(_FLOAT))
+    with job.stops():
+        baseline = qdq.export_float_onnx(work.models.float_model, path.with_name(_FLOAT))
     job.raise_if_stopped()
     report = qdq.profile_onnx(
         path,

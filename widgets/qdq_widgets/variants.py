@@ -237,7 +237,8 @@ class Variants:
             work = work.replace(stage=CALIBRATED, calibration=models.calibration)
         score = self._work.can_score() and work.score is None
         if score or work.size is None or work.latency is None:
-            q_model = models.build(plan, work.calibration) if work.model is None else work.model
+            with job.stops():
+                q_model = models.build(plan, work.calibration) if work.model is None else work.model
             if score:
                 self._work.setup.compile(q_model)
                 work = work.with_score(evaluate(q_model, self._work.data.validation, batch_size, job))
@@ -256,7 +257,8 @@ class Variants:
     def _measure_file(self, plan: Any, work: Snapshot, q_model: Any, job: Job) -> Snapshot:
         with tempfile.TemporaryDirectory(prefix="qdq-") as folder:
             job.report(None, "writing the files")
-            report = qdq.export_onnx(q_model, pathlib.Path(folder) / PLAN_FILE, target=plan.target)
+            with job.stops():
+                report = qdq.export_onnx(q_model, pathlib.Path(folder) / PLAN_FILE, target=plan.target)
             if work.size is None:
                 work = work.replace(size=report.bytes)
             if work.latency is None:

@@ -228,7 +228,7 @@ class BenchView:
 
     def _make_foot(self) -> Any:
         self.progress = widgets.FloatProgress(min=0.0, max=1.0, layout={"width": "200px", "display": "none"})
-        self.stop = button("Stop", self.bench.jobs.stop, icon="stop", style="danger", tooltip="Stop after this batch")
+        self.stop = button("Stop", self.bench.jobs.stop, icon="stop", style="danger", tooltip="Stop after this step")
         self.status = widgets.HTML()
         foot = widgets.VBox([row(self.progress, self.stop, self.status), self.errors.widget])
         foot.add_class("qdq-foot")

@@ -95,7 +95,12 @@ class ExportPane(Pane):
             # Do not show the verification of an earlier file for this one.
             name, _ = self._begun
             exporting = job is not None and job.label == "export"
-            status, words = ("partial", "Exporting ...") if exporting else ("failed", f"Not exported: {name}")
+            last = self.bench.jobs.last
+            status, words = "failed", f"Not exported: {name}"
+            if exporting:
+                status, words = "partial", "Exporting ..."
+            elif last is not None and last.label == "export" and last.stop_requested:
+                status, words = "partial", f"Stopped, not exported: {name}"
             earlier = "Below are the files of earlier exports." if self.bench.exports else ""
             self._verdict.value = (
                 f'<div class="qdq-verdict qdq-{status}"><b>{html.escape(words)}</b><div>{earlier}</div></div>'

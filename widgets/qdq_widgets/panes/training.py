@@ -36,7 +36,7 @@ class TrainingPane(Pane):
         self.resume = widgets.Checkbox(description="go on from the last run", indent=False, layout={"width": "auto"})
         self.run = button("Fine-tune", self._run, icon="play", style="primary")
         self.score = button("Score only", self._score, icon="tachometer", tooltip="Score FP32 and PTQ")
-        self.stop = button("Stop", self.bench.jobs.stop, icon="stop", style="danger", tooltip="Stop after this batch")
+        self.stop = button("Stop", self.bench.jobs.stop, icon="stop", style="danger", tooltip="Stop after this step")
         self.figure: Any = None
         self._figure_box = widgets.VBox()
         self._table = widgets.HTML()
