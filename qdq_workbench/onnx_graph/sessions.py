@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
+from qdq_workbench._interrupts import safe_point
 from qdq_workbench._scratch import scratch_folder
 from qdq_workbench.errors import VerificationError
 from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, constant_bytes
@@ -34,6 +35,7 @@ def run_once(
     Raises:
         RunError: If ONNX Runtime fails.
     """
+    safe_point()
     try:
         return list(session.run(names, dict(inputs)))
     except Exception as error:
@@ -144,6 +146,7 @@ def make_session(
     Raises:
         VerificationError: If ONNX Runtime refuses the file.
     """
+    safe_point()
     options = onnxruntime.SessionOptions()
     level = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimized else level.ORT_DISABLE_ALL

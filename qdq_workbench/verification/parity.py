@@ -19,6 +19,7 @@ import numpy as np
 import onnx
 import tensorflow as tf
 
+from qdq_workbench._interrupts import safe_point
 from qdq_workbench.conversion.engine.cut import Cut, cut_model
 from qdq_workbench.conversion.engine.deep_models import functional_model
 from qdq_workbench.conversion.engine.few_calls import for_few_calls
@@ -267,6 +268,7 @@ class Parity:
         }
         given = [tf.constant(self._inputs[name]) for name in cut.inputs]
         forced = [tf.constant(x) for x in placeholders.values()]
+        safe_point()
         run = for_few_calls(self._q_model, _parts(cut), given, forced)
         pairs, outputs = run(given, forced)
         return (
@@ -351,6 +353,7 @@ def _parts(cut: Cut) -> Any:
 
 
 def _predict(q_model: QuantizedModel, run: Any, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    safe_point()
     packed = keras.tree.pack_sequence_as(input_structure(q_model), [tf.constant(array) for array in inputs])
     return [np.asarray(keras.ops.convert_to_numpy(value), np.float32) for value in run(packed)]
 
