@@ -17,6 +17,8 @@ class Finding:
     code: str
     entries: tuple = ()
     target: str = "tensorrt"
+    seed: int = 74
+    hard: bool = False
 
 
 FINDINGS = [
@@ -155,6 +157,17 @@ x = keras.Input((4,), name='x')
 model = keras.Model(x, ops.isfinite(layers.Dense(3)(x)))
 """,
     ),
+    Finding(
+        "a kernel of zeros that is read with inputs of far apart scales",
+        """
+x = keras.Input((5, 5, 4), name='x1')
+layer = layers.Dense(4, activation='gelu', name='layer3')
+y = layer(layer(x))
+model = keras.Model(x, [ops.average_pool(y, 2), y])
+""",
+        seed=3,
+        hard=True,
+    ),
 ]
 
 
@@ -163,4 +176,5 @@ def test_found(finding, tmp_path):
     spec = qdq.QuantizationSpec()
     for entry in finding.entries:
         spec.add(**entry)
-    invariants.check_model(Program(finding.code, 74).build(), spec, finding.target, tmp_path, 74)
+    model = Program(finding.code, finding.seed, hard=finding.hard).build()
+    invariants.check_model(model, spec, finding.target, tmp_path, finding.seed, hard=finding.hard)
