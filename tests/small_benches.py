@@ -1,5 +1,7 @@
 """A tiny model with data, and benches on it, for the tests of the notebook front end."""
 
+import contextlib
+
 import keras
 import numpy as np
 from keras import layers
@@ -21,3 +23,19 @@ def tiny_data(count=48):
     generator = np.random.default_rng(0)
     images = generator.standard_normal((count, 6, 6, 2)).astype("float32")
     return images, generator.integers(0, 3, count)
+
+
+@contextlib.contextmanager
+def stopped_when(bench, condition):
+    """Stop the running job of a bench as soon as the condition holds for it."""
+
+    def listen(event):
+        job = bench.jobs.current
+        if event == "job" and job is not None and condition(job):
+            job.stop()
+
+    forget = bench.subscribe(listen)
+    try:
+        yield
+    finally:
+        forget()

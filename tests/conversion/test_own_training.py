@@ -110,6 +110,7 @@ def test_saved_and_loaded(trained, tmp_path):
     _, q_model, _ = trained
     q_model.share.assign(5.0)
     q_model.save(tmp_path / "model.keras")
+    q_model.share.assign(2.0)
     loaded = keras.models.load_model(tmp_path / "model.keras")
     assert type(loaded) is type(q_model)
     assert loaded.plan == q_model.plan

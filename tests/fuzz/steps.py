@@ -171,7 +171,14 @@ def regularization(writer):
             "Masking(0.0)",
         ]
     )
-    layer(writer, f"layers.{kind}", writer.choose(is_float))
+    # Keras infers a shape for any tensor, and then flips images and batches of images only.
+    fits = is_image if kind.startswith("RandomFlip") else is_float
+    layer(writer, f"layers.{kind}", writer.choose(fits))
+
+
+def is_image(tensor):
+    """Whether Keras takes a tensor for an image, or for a batch of images."""
+    return is_float(tensor) and len(tensor.shape) in (3, 4)
 
 
 def reshaping(writer):

@@ -99,7 +99,7 @@ def quantized_with(config, layer):
 
 
 def test_the_order_of_trainable_weights_is_kept():
-    model, q_model = quantized_with(CustomConvQuantizeConfig(), CustomConvLayer())
+    model, q_model = quantized_with(CustomConvQuantizeConfig(), CustomConvLayer(name="custom_conv_layer"))
     assert [pair.name for pair in q_model.plan.tensors if pair.kind == "weight"] == ["custom_conv_layer/conv1/kernel"]
     pairs = list(zip(model.trainable_weights, q_model.trainable_weights, strict=True))
     for ours, theirs in pairs:

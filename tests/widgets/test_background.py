@@ -59,3 +59,16 @@ def test_progress_stays_between_none_and_all():
         for fraction in (0.5, 1.5, -1.0, None):
             job.report(fraction, "")
     assert fractions == [None, 0.5, 1.0, 0.0, None]
+
+
+def test_a_listener_is_removed_by_what_subscribe_returns(bench):
+    heard, kept = [], []
+    forget = bench.subscribe(heard.append)
+    bench.subscribe(kept.append)
+    bench.toggle("conv", "weight")
+    assert "plan" in heard
+    forget()
+    forget()  # twice is once
+    before = len(heard)
+    bench.undo()
+    assert len(heard) == before < len(kept)

@@ -1,8 +1,7 @@
 """The export pane tells of this export, not of the one before, and helps with a folder that does not exist."""
 
-import contextlib
-
 import pytest
+from small_benches import stopped_when
 
 import qdq_workbench as qdq
 from qdq_widgets.errors import BenchError
@@ -119,7 +118,7 @@ def test_an_export_that_is_stopped_writes_nothing_and_is_no_error(pane, tmp_path
     path.write_text("of before")
     before = len(pane.bench.exports)
     pane.path.value, pane.target.value = str(path), "onnxruntime" if path.suffix == ".npz" else ""
-    with stopped_at(pane.bench, "writing"):
+    with stopped_when(pane.bench, lambda job: "writing" in job.text):
         run(pane)
     assert pane.errors.message == ""
     assert f"Stopped, not exported: {path}" in pane._verdict.value
@@ -134,7 +133,7 @@ def test_an_export_that_is_stopped_writes_nothing_and_is_no_error(pane, tmp_path
 @pytest.mark.parametrize("word", ["verifying", "certifying"])
 def test_a_stop_while_the_file_is_verified_leaves_the_file(pane, tmp_path, word):
     pane.verify.value = pane.certificate.value = True
-    with stopped_at(pane.bench, word):
+    with stopped_when(pane.bench, lambda job: word in job.text):
         run(pane)
     assert pane.errors.message == ""
     done = pane.bench.exports[-1]
@@ -144,19 +143,3 @@ def test_a_stop_while_the_file_is_verified_leaves_the_file(pane, tmp_path, word)
     assert ("verification was stopped" in pane._verdict.value) is (word == "verifying")
     assert (done.passed is True) is (word == "certifying")
     pane.certificate.value = False
-
-
-@contextlib.contextmanager
-def stopped_at(bench, word):
-    """Stop the job as soon as its text has a word."""
-
-    def listen(event):
-        job = bench.jobs.current
-        if event == "job" and job is not None and word in job.text:
-            job.stop()
-
-    bench.subscribe(listen)
-    try:
-        yield
-    finally:
-        bench._events.listeners.remove(listen)

@@ -1,7 +1,7 @@
 """Search from the bench and from its section: tried, shown, taken over, undone."""
 
 import pytest
-from small_benches import tiny_data, tiny_model
+from small_benches import stopped_when, tiny_data, tiny_model
 
 import qdq_workbench as qdq
 from qdq_widgets import Workbench
@@ -90,6 +90,7 @@ def test_the_section_searches_and_takes_over(bench):
 
 
 def test_the_section_tries_cases_and_pairs_and_takes_the_placement_over(bench, monkeypatch):
+    bench.view.work.open(SensitivityPane)
     section = bench.view.pane(SensitivityPane).search
     section.choices.value, section.together.value = "cases and pairs too", True
     section.weights.value, section.samples.value, section.floor.value = 0, 16, 0.0
@@ -135,13 +136,9 @@ def _head_is_float(model):
 
 
 def test_a_stopped_search_keeps_the_best_so_far_and_says_so(bench):
-    def stop_once_it_tries(event):
-        job = bench.jobs.current
-        if event == "job" and job is not None and job.label == "search" and job.text.startswith("0."):
-            bench.jobs.stop()
-
-    bench.subscribe(stop_once_it_tries)
-    found = bench.search(1.0, weight_bits=2, samples=32)
+    bench.view.work.open(SensitivityPane)
+    with stopped_when(bench, lambda job: job.label == "search" and job.text.startswith("0.")):
+        found = bench.search(1.0, weight_bits=2, samples=32)
     assert not found.complete
     assert "was stopped" in bench.view.pane(SensitivityPane).search._note.value
 

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from small_benches import tiny_data, tiny_model
+from small_benches import stopped_when, tiny_data, tiny_model
 
 from qdq_widgets import Workbench
 from qdq_widgets.errors import BenchError
@@ -90,13 +90,8 @@ def test_the_pane_runs_colours_and_acts(model):
 
 def test_a_stopped_sweep_keeps_what_it_measured_and_says_so(bench):
     bench.view.work.open(SensitivityPane)
-
-    def stop_at_the_first_layer(event):
-        if event == "job" and bench.jobs.current is not None and bench.jobs.current.fraction:
-            bench.jobs.stop()
-
-    bench.subscribe(stop_at_the_first_layer)
-    report = bench.sensitivity(samples=8)
+    with stopped_when(bench, lambda job: job.fraction):  # at the first layer
+        report = bench.sensitivity(samples=8)
     assert not report.complete
     assert "was stopped" in bench.view.pane(SensitivityPane)._note.value
 

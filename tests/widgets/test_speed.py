@@ -4,7 +4,7 @@ import dataclasses
 import re
 
 import pytest
-from small_benches import tiny_data
+from small_benches import stopped_when, tiny_data
 
 import qdq_workbench as qdq
 from qdq_widgets import Workbench
@@ -79,15 +79,15 @@ def test_the_pane_measures_and_shows(measured):
 
 
 def test_a_job_that_is_stopped_keeps_the_rounds_until_then(measured):
-    jobs, reached = measured.jobs, []
+    reached = []
 
-    def stop(event):
-        if event == "job" and jobs.current is not None and "rounds" in jobs.current.text:
-            reached.append(jobs.current.fraction)
-            jobs.stop()
+    def is_measuring(job):
+        if "rounds" in job.text:
+            reached.append(job.fraction)
+        return bool(reached)
 
-    measured.subscribe(stop)
-    assert measured.measure_speed(threads=1, rounds=500).runs > 0
+    with stopped_when(measured, is_measuring):
+        assert measured.measure_speed(threads=1, rounds=500).runs > 0
     assert max(reached) < 0.1  # of the rounds
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from small_benches import tiny_data, tiny_model
+from small_benches import stopped_when, tiny_data, tiny_model
 
 from qdq_widgets import Workbench
 from qdq_widgets.errors import BenchError, BenchStoppedError
@@ -28,14 +28,8 @@ def bench(ready):
 
 
 def stop_at(bench, word):
-    """Ask the running work to stop as soon as its text says a word."""
-
-    def listen(event):
-        job = bench.jobs.current
-        if event == "job" and job is not None and word in f"{job.label} {job.text}":
-            job.stop()
-
-    bench.subscribe(listen)
+    """Stop the running work as soon as its text says a word."""
+    return stopped_when(bench, lambda job: word in f"{job.label} {job.text}")
 
 
 def finish(bench):
@@ -53,27 +47,21 @@ def finish(bench):
     ],
 )
 def test_stop_while_something_is_scored_is_no_error(bench, kind, button, word):
-    stop_at(bench, word)
     bench.keep_variant("this")
     pane = bench.view.pane(kind)
-    try:
+    with stop_at(bench, word):
         getattr(pane, button).click()
         finish(bench)
-    finally:
-        bench._events.listeners.pop()
     assert pane.errors.message == ""
     assert bench.view.status.value.startswith('<div class="qdq-muted">Stopped: ')
     assert (bench.stage, bench.curves.ptq, bench.curves.runs) == ("calibrated", None, ())
 
 
 def test_in_code_a_stop_leaves_what_there_was(bench):
-    stop_at(bench, "scoring")
-    try:
+    with stop_at(bench, "scoring"):
         assert bench.evaluate().ptq is None
         assert bench.fine_tune(1).state == "stopped"
         assert bench.calibrate(steps=1).batches == 1
-    finally:
-        bench._events.listeners.pop()
     with pytest.raises(BenchStoppedError), bench.jobs.run("something") as job:
         job.stop()
         job.raise_if_stopped()
