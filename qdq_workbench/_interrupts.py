@@ -148,11 +148,11 @@ def stoppable(stop: Callable[[], Any]) -> Iterator[None]:
         DataError: If `stop` is no function.
 
     Example:
-        >>> import keras, pathlib, tempfile, threading
+        >>> import keras, numpy as np, pathlib, tempfile, threading
         >>> from qdq_workbench import calibrate, errors, export_onnx, files, quantize_model
         >>> image = keras.Input((2,), name="image")
         >>> q_model = quantize_model(keras.Model(image, keras.layers.Dense(1, name="head")(image)))
-        >>> _ = calibrate(q_model, [[1.0, 2.0]], verbose=False)
+        >>> _ = calibrate(q_model, np.ones((1, 2)), verbose=False)
         >>> stop = threading.Event()
         >>> stop.set()  # by a button, or by a timer of another thread
         >>> with tempfile.TemporaryDirectory() as folder:
