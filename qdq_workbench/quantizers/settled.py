@@ -127,6 +127,7 @@ def quantize_settled(
         variables: The variables created by the quantizer's `build`.
         training: Whether the call is in training mode.
     """
+    x = tf.convert_to_tensor(x)  # a layer may hand on a variable, which has no operation
     if not switches.active:
         return x
     known = _known_codes(quantizer.spec, switches)

@@ -188,3 +188,14 @@ def test_those_with_a_range_per_slice_and_those_of_users_cannot_be_settled():
     assert not can_be_settled(LSQQuantizer())
     assert not can_be_settled(MovingAverageQuantizer(per_axis=True))
     assert not can_be_settled(Own())
+
+
+def test_a_variable_is_quantized_as_its_value():
+    variable, grid = tf.Variable([0.3, -0.2]), Grid(QuantizerSpec(), tf.constant(-1.0), tf.constant(1.0))
+
+    @tf.function(autograph=False)
+    def compute():
+        number = functools.partial(getattr, grid)
+        return quantize_settled(variable, LastValueQuantizer(), PLAIN, number, {}, training=True)
+
+    np.testing.assert_allclose(compute(), [0.3, -0.2], atol=1 / 254)
