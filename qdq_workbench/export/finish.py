@@ -19,8 +19,9 @@ from qdq_workbench.errors import ExportError
 from qdq_workbench.export.encodings import pack_pairs
 from qdq_workbench.export.keras_side.float_graph import FloatGraph
 from qdq_workbench.graph.free_names import take_name
-from qdq_workbench.onnx_graph.graph import Graph
+from qdq_workbench.onnx_graph.graph import Graph, outer_reads, rename_reads
 from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, TENSOR_LIMIT, constant_bytes
+from qdq_workbench.onnx_graph.qdq_graph import subgraphs
 
 BATCH = "batch"
 # The types that `_plain_constant` writes itself.
@@ -85,6 +86,7 @@ def assemble(
             domain=node.domain,
         )
         proto.attribute.extend(node.attributes.values())
+        _rename_in_bodies(proto, renamed)
         nodes.append(proto)
     proto = helper.make_graph(
         nodes,
@@ -204,9 +206,17 @@ def _tensor_names(graph: Graph, names: FloatGraph, stable: _StableNames) -> dict
         for tensor in (*node.inputs, *node.outputs):
             if not tensor or tensor in renamed:
                 continue
-            # A loop body refers to outer tensors by name, so those keep theirs.
+            # A loop body refers to outer tensors by name, so those keep theirs, unless they are ends of the model.
             renamed[tensor] = _claim(tensor if tensor in outer else stable(tensor), taken)
     return renamed
+
+
+def _rename_in_bodies(node: onnx.NodeProto, renamed: dict[str, str]) -> None:
+    """Let the loop and branch bodies of a node read the tensors around it by their final names."""
+    for body in subgraphs(node):
+        for tensor in set(outer_reads(body)):
+            if renamed.get(tensor, tensor) != tensor:
+                rename_reads(body, tensor, renamed[tensor])
 
 
 def _has_body(attributes: dict[str, onnx.AttributeProto]) -> bool:

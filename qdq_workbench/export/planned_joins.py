@@ -14,7 +14,7 @@ class PlannedJoins:
     """Tells the passes whether they may join two nodes, according to the lowering of the plan.
 
     A join is allowed where the layer of a node is not known, or the lowering does not list the operators of one of the
-    layers.
+    layers; but padding moves only where the plan knows of it, because a pair behind it then has another shape.
 
     Args:
         graph: The graph of the plan.
@@ -36,7 +36,9 @@ class PlannedJoins:
     def __call__(self, part: Node, whole: Node) -> bool:
         """Return whether `part` may become a part of `whole`."""
         one, other = (layer_of(self._final_name(node.name), self._layers) for node in (part, whole))
-        if one is None or other is None or one == other or not (self._known[one] and self._known[other]):
+        if one is None or other is None or one == other:
             return True
+        if not (self._known[one] and self._known[other]):
+            return part.op != "Pad" or self._known[one]
         # TensorFlow may name a convolution after an operation that TensorFlow itself fused into it.
         return bool(self._into[one] & {other, *self._into[other]})

@@ -33,6 +33,8 @@ def joins(part, whole):
         ("pad/Pad", "pool/MaxPool", False),
         ("conv/Pad", "conv/convolution", True),  # the convolution's own padding
         ("kept/Pad", "own/convolution", True),  # the plan does not know what a layer of the user's own is in a file
+        ("own/Pad", "conv/convolution", False),  # a pair between the two would have another shape than the model's
+        ("own/Pad", "own/convolution", True),
         ("tf2onnx__12", "conv/convolution", True),  # of no layer
     ],
 )

@@ -205,3 +205,67 @@ def test_a_vector_added_to_a_convolution_is_no_second_bias(layer, shape, options
     data = np.random.default_rng(0).normal(size=(2, *shape)).astype(np.float32)
     (got,) = run(model, {model.graph.input[0].name: data})
     np.testing.assert_allclose(got, net(data), rtol=1e-5, atol=1e-5)
+
+
+@keras.saving.register_keras_serializable("tf2onnx_failures")
+class Padder(layers.Layer):
+    """As the one of Whisper: pads in code that planning does not know."""
+
+    def call(self, x):
+        return keras.ops.pad(x, ((0, 0), (1, 1), (0, 0)))
+
+
+@keras.saving.register_keras_serializable("tf2onnx_failures")
+class Branching(layers.Layer):
+    """Reads an input of the model in both branches of an `If`."""
+
+    def call(self, x, other):
+        empty = keras.ops.equal(keras.ops.shape(other)[1], 0)
+        return keras.ops.cond(empty, lambda: keras.ops.zeros_like(x), lambda: x + keras.ops.mean(other))
+
+
+@keras.saving.register_keras_serializable("tf2onnx_failures")
+class EagerOnly(layers.Layer):
+    def call(self, x):
+        return x * 2 if keras.ops.max(x) > 0 else x
+
+    def compute_output_spec(self, x):
+        return keras.KerasTensor(x.shape, dtype=x.dtype)
+
+
+def quantized(inputs, x, data):
+    model = keras.Model(inputs, layers.Dense(3, name="head")(x))
+    q_model = qdq.quantize_model(model, target="onnxruntime")
+    qdq.calibrate(q_model, data, verbose=False)
+    return q_model
+
+
+@pytest.mark.filterwarnings("ignore::qdq_workbench.errors.LowCoverageWarning")
+def test_padding_of_an_unknown_layer_stays_in_front_of_its_pair(tmp_path):
+    x = keras.Input((8, 4), name="x")
+    h = layers.Conv1D(4, 3, padding="same", name="first")(x)
+    h = layers.Conv1D(4, 3, 2, name="second")(Padder(name="padder")(h))
+    data = np.random.default_rng(0).normal(size=(4, 8, 4)).astype("float32")
+    q_model = quantized(x, h, data)
+    report = qdq.export_onnx(q_model, tmp_path / "q.onnx")
+    assert qdq.verify_onnx(report.path, q_model, data).passed
+
+
+@pytest.mark.filterwarnings("ignore::qdq_workbench.errors.LowCoverageWarning")
+def test_a_branch_reads_inputs_by_their_final_names(tmp_path):
+    x, other = keras.Input((6, 8), name="x"), keras.Input((None, 3), name="other")
+    data = [np.ones((4, 6, 8), np.float32), np.full((4, 5, 3), 0.5, np.float32)]
+    q_model = quantized([x, other], Branching(name="own")(layers.Dense(8, name="dense")(x), other), data)
+    report = qdq.export_onnx(q_model, tmp_path / "q.onnx")
+    assert qdq.verify_onnx(report.path, q_model, data).passed
+    assert {node.op_type for node in onnx.load(report.path).graph.node} >= {"If"}
+
+
+@pytest.mark.filterwarnings("ignore::qdq_workbench.errors.LowCoverageWarning")
+@pytest.mark.parametrize("suffix", ["onnx", "tflite"])
+def test_a_layer_that_computes_in_eager_mode_alone_is_refused_with_a_remedy(suffix, tmp_path):
+    x = keras.Input((8,), name="x")
+    q_model = quantized(x, EagerOnly(name="own")(layers.Dense(8, name="dense")(x)), np.ones((4, 8), np.float32))
+    export = qdq.export_onnx if suffix == "onnx" else qdq.export_tflite
+    with pytest.raises(ExportError, match="computes in eager mode alone"):
+        export(q_model, tmp_path / f"q.{suffix}")

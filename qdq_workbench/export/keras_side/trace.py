@@ -13,6 +13,7 @@ from typing import Any
 
 from qdq_workbench.conversion.engine.deep_models import functional_model
 from qdq_workbench.errors import ExportError
+from qdq_workbench.export.keras_side.as_graph import as_graph
 from qdq_workbench.export.keras_side.cut_model import CutModel
 from qdq_workbench.export.keras_side.traced_layers import takes_training, traced_otherwise
 
@@ -128,7 +129,7 @@ def trace(cut: CutModel, ends: EndNames, *, dynamic_batch: bool) -> tuple[Any, d
         for key, variable in traced_weights.items()
     ]
     function = tf.function(call, input_signature=signature, jit_compile=False, autograph=False)
-    return function.get_concrete_function(), scopes
+    return as_graph(function), scopes
 
 
 def _check_ranks(cut: CutModel, results: dict[str, Any], ends: EndNames) -> None:

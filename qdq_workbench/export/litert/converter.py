@@ -17,6 +17,7 @@ from qdq_workbench._scratch import scratch_folder
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.conversion.engine.rebuild import unique_names
 from qdq_workbench.errors import ExportError, first_line
+from qdq_workbench.export.keras_side.as_graph import as_graph
 from qdq_workbench.export.litert.tflite_run import SIGNATURE
 
 
@@ -61,7 +62,7 @@ def convert(model: Any, names: Names, batch: int | None, *, integers: bool) -> b
         inputs = keras.tree.pack_sequence_as(packed, [values[name] for name in names.inputs])
         return dict(zip(names.outputs, keras.tree.flatten(model(inputs, training=False)), strict=True))
 
-    traced = tf.function(run, jit_compile=False, autograph=False).get_concrete_function(**signature)
+    traced = as_graph(tf.function(run, jit_compile=False, autograph=False), **signature)
     frozen = convert_variables_to_constants_v2(traced)
     in_order = sorted(names.outputs)  # as TensorFlow flattens the dictionary that `run` returns
     module = tf.Module()
