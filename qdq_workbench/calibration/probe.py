@@ -26,6 +26,7 @@ from qdq_workbench.calibration.states import States
 from qdq_workbench.conversion.engine.few_calls import FEW_CALLS
 from qdq_workbench.conversion.engine.float_view import float_view
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
+from qdq_workbench.graph.op_kinds import INFINITE
 from qdq_workbench.placement.plan import PlannedTensor
 from qdq_workbench.quantizers.fixed import FixedQuantizer
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
@@ -184,11 +185,12 @@ def _float_tensors(q_model: QuantizedModel) -> list[str]:
     """Return the names of the non-empty float tensors that have a reader or are an input or output of the model.
 
     Others are excluded because Keras may declare outputs that a layer cannot compute, such as the states of a
-    Bidirectional layer with an LSTM forward and a GRU backward.
+    Bidirectional layer with an LSTM forward and a GRU backward. A tensor that is padded with infinity has no range.
     """
     graph = q_model.plan.graph
     tensors = float_view(q_model).tensors.items()
     held = [name for name, x in tensors if 0 not in x.shape and "float" in keras.backend.standardize_dtype(x.dtype)]
+    held = [name for name in held if not graph.producer(name).settings.get(INFINITE)]
     return [name for name in held if graph.readers(name) or name in graph.outputs or name in graph.inputs]
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from qdq_workbench.cases.base import GraphCase, check_is_quantizable_by_layer_name
 from qdq_workbench.cases.residual import ResidualConnectionQDQCase
-from qdq_workbench.graph.kinds import MERGES, POOLINGS
+from qdq_workbench.graph.kinds import MERGES, MOVEMENTS, POOLINGS, PRODUCT_OPERATIONS
 from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.op_kinds import activation_name, is_activation
+from qdq_workbench.graph.op_kinds import activation_name, is_activation, reads_infinity, vanishes
 from qdq_workbench.placement.defaults import find_default
 from qdq_workbench.placement.targets import Target, get_target, target_names
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
@@ -79,9 +79,12 @@ class AutoQDQCase(GraphCase):
         # Kinds are listed there for runtimes whose kernels need a pair on their output, too.
         on_both_sides = bool(self.target.integer_kinds)
         if not on_both_sides:
-            found.layers.extend(ResidualConnectionQDQCase().case_for_graph(graph, qspec).layers)
+            residual = ResidualConnectionQDQCase().case_for_graph(graph, qspec).layers
+            found.layers.extend(entry for entry in residual if not _leads_to_softmax(graph, graph.node(entry.name)))
         for node in graph.nodes:
             if not check_is_quantizable_by_layer_name(qspec, node.layer) or not _reads_reals(graph, node):
+                continue
+            if reads_infinity(graph, node) or (_is_elementwise(node) and _leads_to_softmax(graph, node)):
                 continue
             default = find_default(node)
             if default is not None and default.quantize_input:
@@ -122,6 +125,28 @@ class AutoQDQCase(GraphCase):
 
 def _reads_reals(graph: ModelGraph, node: Node) -> bool:
     return bool(node.inputs) and all("float" in graph.tensors[tensor].dtype for tensor in node.inputs)
+
+
+def _is_elementwise(node: Node) -> bool:
+    """Return whether a node combines tensors element by element, such as scores with a mask or a bias."""
+    return node.is_a(*MERGES) and not node.is_a("Concatenate", "Dot", *PRODUCT_OPERATIONS)
+
+
+def _leads_to_softmax(graph: ModelGraph, node: Node) -> bool:
+    """Return whether a result is the scores of an attention, to which masks add numbers such as -1e9.
+
+    A range up to these would leave no steps to the scores, which are better left in float in any case.
+    """
+    todo, seen = [node], {node.name}
+    while todo:
+        for reader, _ in (found for tensor in todo.pop().outputs for found in graph.readers(tensor)):
+            if is_activation(reader) and activation_name(reader) == "softmax":
+                return True
+            between = vanishes(reader) or _is_elementwise(reader) or reader.is_a("Cast", "Where", *MOVEMENTS)
+            if between and reader.name not in seen:
+                seen.add(reader.name)
+                todo.append(reader)
+    return False
 
 
 def _leads_to_integers(graph: ModelGraph, node: Node) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from qdq_workbench.cases.base import GraphCase, check_is_quantizable_by_layer_name
 from qdq_workbench.graph.model_graph import ModelGraph
+from qdq_workbench.graph.op_kinds import reads_infinity
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 
 
@@ -39,6 +40,7 @@ class MaxPoolQDQCase(GraphCase):
         """
         found = QuantizationSpec()
         for node in graph.nodes:
-            if node.is_a("MaxPooling2D") and check_is_quantizable_by_layer_name(qspec, node.layer):
+            named = not check_is_quantizable_by_layer_name(qspec, node.layer)
+            if node.is_a("MaxPooling2D") and not named and not reads_infinity(graph, node):
                 found.add(node.name, quantize_weight=False)
         return found

@@ -17,6 +17,8 @@ from qdq_workbench.graph.model_graph import ModelGraph, Node
 
 #: The node setting of an `ops.pad` that pads with zeros: how many, before and after each axis.
 ZEROS = "zeros"
+#: The node setting of an `ops.pad` that pads with infinity, as in front of a max pool.
+INFINITE = "infinite"
 #: Activations whose input TFMOT quantizes instead of their output; for gelu both are.
 BEFORE_ACTIVATION = ("softmax", "sigmoid", "tanh", "gelu")
 #: The layers that compute one activation function, whatever their settings.
@@ -89,6 +91,11 @@ def _vanishes(node: Node) -> bool:
     if node.is_operation or node.opaque:  # a user's own dropout may be active at inference
         return False
     return node.is_a(*VANISHING) or (node.is_a("Activation") and activation_name(node) == "linear")
+
+
+def reads_infinity(graph: ModelGraph, node: Node) -> bool:
+    """Return whether a node reads a tensor that was padded with infinity, which has no range."""
+    return any(graph.producer(tensor).settings.get(INFINITE) for tensor in node.inputs)
 
 
 def pads_with_zeros(node: Node) -> bool:

@@ -13,7 +13,7 @@ from keras import tree
 
 from qdq_workbench.graph.kinds import PADDING_OPERATIONS, PRODUCT_OPERATIONS
 from qdq_workbench.graph.model_graph import Node, Part, Weight
-from qdq_workbench.graph.op_kinds import ZEROS
+from qdq_workbench.graph.op_kinds import INFINITE, ZEROS
 from qdq_workbench.graph_builder.layer_parts import layer_parts, layer_weights
 from qdq_workbench.graph_builder.references import TensorRef
 
@@ -184,7 +184,7 @@ def _operands(operation: Any, operands: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def _zeros(operation: Any, call: tuple[tuple[Any, ...], Mapping[str, Any]]) -> dict[str, Any]:
-    """Return how many zeros `ops.pad` adds before and after each axis; nothing if it pads with other values."""
+    """Return how many zeros `ops.pad` adds before and after each axis, or whether it pads with infinity."""
     kind = type(operation)
     # An operation of the user's own may be called `Pad` too.
     if kind.__name__ not in PADDING_OPERATIONS or not kind.__module__.startswith("keras."):
@@ -192,7 +192,10 @@ def _zeros(operation: Any, call: tuple[tuple[Any, ...], Mapping[str, Any]]) -> d
     if operation.mode != "constant":
         return {}
     value = call[1].get("constant_values", call[0][1] if len(call[0]) > 1 else None)
-    if not (value is None or (isinstance(value, (int, float, np.number)) and value == 0)):
+    is_number = isinstance(value, (int, float, np.number))
+    if is_number and not np.isfinite(value):
+        return {INFINITE: True}
+    if not (value is None or (is_number and value == 0)):
         return {}
     return {ZEROS: [[int(size) for size in sizes] for sizes in operation.pad_width]}
 

@@ -1,6 +1,7 @@
 """`AutoQDQCase` and `ConcatQDQCase`: by structure on hand-built graphs, and measured in ONNX Runtime."""
 
 import keras
+import numpy as np
 import onnx
 import pytest
 from keras import layers
@@ -173,3 +174,59 @@ def test_every_operation_with_an_integer_kernel_gets_it(make, tmp_path):
     statuses = {entry.layer: entry.status for entry in qdq.explain(q_model).layers}
     for name in kernels.float_nodes:
         assert statuses.get(name.partition("/")[0], "float") == "float"
+
+
+def attention(*, mask=True, last="Softmax"):
+    """x -> query, key -> scores + mask -> softmax"""
+    maker = GraphMaker()
+    maker.add("Dense", "query", "image")
+    maker.add("Dense", "key", "image")
+    maker.add("Matmul", "scores", "query", "key", is_operation=True)
+    maker.add("Multiply", "mask", "image", "image", is_operation=True)
+    maker.add("Add", "sum", "scores", "mask" if mask else "query", is_operation=True)
+    maker.add("Cast", "cast", "sum", is_operation=True)
+    maker.add(last, "last", "cast")
+    return maker.graph("last")
+
+
+@pytest.mark.parametrize("target", target_names())
+def test_what_adds_a_mask_to_scores_stays_in_float(target):
+    found = entries(cases.AutoQDQCase(target), attention())
+    assert not {"mask", "sum"} & set(found)
+    assert "sum" in entries(cases.AutoQDQCase("onnxruntime"), attention(last="Dense"))
+
+
+def test_a_mask_of_large_numbers_takes_no_steps_from_the_scores():
+    x, reach = keras.Input((6, 8), name="x"), keras.Input((6,), name="reach")
+    query, key, value = (layers.Dense(8, name=name)(x) for name in ("query", "key", "value"))
+    scores = keras.ops.matmul(query, keras.ops.transpose(key, (0, 2, 1)))
+    seen = keras.ops.softmax(scores + (1.0 - reach[:, None]) * -1e9)
+    model = keras.Model([x, reach], layers.Dense(4, name="head")(keras.ops.matmul(seen, value)))
+    data = [samples(model, 8)[0], np.ones((8, 6), np.float32)]
+    data[1][:, 4:] = 0
+    q_model = qdq.quantize_model(model, custom_qdq_cases=[qdq.AutoQDQCase()], target="onnxruntime")
+    qdq.calibrate(q_model, data, verbose=False)
+    wanted = keras.ops.convert_to_numpy(model(data))
+    noise = keras.ops.convert_to_numpy(q_model(data)) - wanted
+    assert 10 * np.log10(np.square(wanted).sum() / np.square(noise).sum()) > 20
+
+
+def padded_with_infinity():
+    image = keras.Input((8, 8, 3), name="image")
+    x = layers.Conv2D(4, 3, name="conv")(image)
+    x = keras.ops.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=-np.inf)
+    x = layers.MaxPooling2D(3, 2, name="pool")(x)
+    return keras.Model(image, layers.Conv2D(4, 1, name="last")(x))
+
+
+@pytest.mark.parametrize("case", [cases.AutoQDQCase, cases.MaxPoolQDQCase])
+@pytest.mark.parametrize("target", ["onnxruntime", "tensorrt"])
+def test_what_is_padded_with_infinity_has_no_range(case, target, tmp_path):
+    model = padded_with_infinity()
+    q_model = qdq.quantize_model(model, custom_qdq_cases=[case()], target=target)
+    assert "pad" not in {placement.tensor for placement in q_model.plan.placements}
+    data = samples(model)
+    qdq.calibrate(q_model, data, verbose=False)
+    if target == "onnxruntime":
+        report = qdq.export_onnx(q_model, tmp_path / "q.onnx")
+        assert qdq.verify_onnx(report.path, q_model, data).passed
