@@ -110,3 +110,13 @@ def test_the_reason_names_the_argument():
         copy_from_attributes(Hidden(3.0), "copy")
     with pytest.raises(ValueError, match="'factors'"):
         copy_from_attributes(Changed([3.0, 0.5]), "copy")
+
+
+def test_a_layer_of_keras_that_writes_no_configuration_is_copied(tmp_path):
+    model = model_with(layers.Identity(dtype=keras.DTypePolicy("float32"), name="own"))
+    with pytest.raises(NotImplementedError):
+        model.get_layer("own").get_config()
+    q_model = qdq.quantize_model(model)
+    qdq.calibrate(q_model, DATA, verbose=False)
+    q_model.save(tmp_path / "q.keras")
+    np.testing.assert_array_equal(keras.models.load_model(tmp_path / "q.keras")(DATA), q_model(DATA))

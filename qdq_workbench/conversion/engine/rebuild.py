@@ -282,8 +282,10 @@ def _copy(operation: Any, name: str, *, float32: bool) -> Any:
         if isinstance(operation, keras.layers.Layer) and "name" in config:
             config = {**with_policy(operation, config), "name": name}
         return _from_config(operation, in_float32(config) if float32 else config)
-    except Exception:
-        if not isinstance(operation, keras.layers.Layer) or type(operation).__module__.startswith("keras."):
+    except Exception as error:
+        # Keras writes no configuration of an Identity whose `dtype` is a policy, but for other layers it always does.
+        of_keras = type(operation).__module__.startswith("keras.") and not isinstance(error, NotImplementedError)
+        if not isinstance(operation, keras.layers.Layer) or of_keras:
             raise
         with contextlib.suppress(Exception):  # the first error explains what is wrong with the class
             return copy_from_attributes(operation, name, float32=float32)
