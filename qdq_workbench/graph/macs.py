@@ -81,6 +81,8 @@ def count_macs(graph: ModelGraph, node: Node) -> int:
         return _size(graph.tensors[node.inputs[0]].shape[1:]) * _size(result[-1:])
     if node.is_operation:
         return _of_operation(node, _operands(graph, node), result)
+    if node.class_name == "OwnWeight":
+        return 0  # it hands a weight on; what multiplies with it is counted
     values = [index for index in range(len(node.inputs)) if not _is_mask(node, index)]
     return _of_layer(
         _Layer(

@@ -17,12 +17,13 @@ import tensorflow as tf
 #: TensorFlow's operations that a `SizeComputation` may hold: only pure functions, because files determine them.
 PURE = frozenset(
     {
-        "Abs", "Add", "AddV2", "BitwiseAnd", "BroadcastTo", "Cast", "Ceil", "ConcatV2", "Const", "Cos", "Cumsum",
-        "Equal", "Exp", "ExpandDims", "Fill", "Floor", "FloorDiv", "FloorMod", "GatherV2", "Greater", "GreaterEqual",
-        "Identity", "Less", "LessEqual", "LogicalAnd", "LogicalNot", "LogicalOr", "MatrixBandPart", "Maximum",
-        "Minimum", "Mul", "Neg", "NotEqual", "OnesLike", "Pack", "Pow", "Prod", "Range", "RealDiv", "Reshape",
-        "Rsqrt", "SelectV2", "Shape", "Sin", "Slice", "Sqrt", "Square", "Squeeze", "StridedSlice",
-        "Sub", "Sum", "Tanh", "Tile", "Transpose", "ZerosLike",
+        "Abs", "Add", "AddV2", "BatchMatMulV2", "BitwiseAnd", "BroadcastTo", "Cast", "Ceil", "ConcatV2", "Const",
+        "Cos", "Cumsum", "Equal", "Exp", "ExpandDims", "Fill", "Floor", "FloorDiv", "FloorMod", "GatherV2", "Greater",
+        "GreaterEqual", "Identity", "Less", "LessEqual", "Log", "LogicalAnd", "LogicalNot", "LogicalOr", "MatMul",
+        "MatrixBandPart", "Max", "Maximum", "Mean", "Min", "Minimum", "Mul", "Neg", "NotEqual", "OnesLike", "Pack",
+        "Pad", "PadV2", "Pow", "Prod", "Range", "RealDiv", "Reshape", "ReverseV2", "Rsqrt", "SelectV2", "Shape",
+        "Sigmoid", "Sign", "Sin", "Slice", "Sqrt", "Square", "SquaredDifference", "Squeeze", "StridedSlice", "Sub",
+        "Sum", "Tanh", "Tile", "Transpose", "ZerosLike",
     }
 )  # fmt: skip
 #: Placeholder for the layer's compute dtype in the attributes of an operation.
@@ -97,7 +98,8 @@ class OwnWeight(keras.layers.Layer):
 
     def call(self, inputs: Any) -> Any:  # noqa: ARG002 - the input makes the layer a part of the graph
         """Return the value of the variable."""
-        return keras.ops.convert_to_tensor(self.weight)
+        # Keras's function returns TensorFlow's variable, which the layers behind would take for a weight.
+        return tf.convert_to_tensor(keras.ops.convert_to_tensor(self.weight))
 
     def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:  # noqa: ARG002 - as for `call`
         """Return the symbolic value."""

@@ -75,14 +75,17 @@ def trace_of(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outputs:
 
 def training_of(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | None:
     """Return the `training` argument of a call; None if it is not given as a bool."""
-    found = inspect.signature(layer.call).bind_partial(*args, **kwargs).arguments.get("training")
+    signature = inspect.signature(layer.call)
+    found = signature.bind_partial(*args, **_that_it_takes(signature, kwargs)).arguments.get("training")
     return found if isinstance(found, bool) else None
 
 
 def _without_training(
     layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    bound = inspect.signature(layer.call).bind(*args, **kwargs)
+    signature = inspect.signature(layer.call)
+    kwargs = _that_it_takes(signature, kwargs)
+    bound = signature.bind(*args, **kwargs)
     if "training" not in bound.arguments:
         return args, kwargs
     kwargs = {key: value for key, value in kwargs.items() if key != "training"}
@@ -92,6 +95,14 @@ def _without_training(
     position = names.index("training")
     behind = dict(zip(names[position + 1 :], args[position + 1 :], strict=False))
     return args[:position], {**behind, **kwargs}
+
+
+def _that_it_takes(signature: inspect.Signature, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments without a `training` that `call` does not take: Keras keeps it from such a layer."""
+    takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in signature.parameters.values())
+    if takes_any or "training" in signature.parameters:
+        return kwargs
+    return {key: value for key, value in kwargs.items() if key != "training"}
 
 
 def _state(layer: Any) -> Any:

@@ -158,6 +158,23 @@ class _Walk:
         return value.decode() if isinstance(value, bytes) else value
 
 
+def constant_of(tensor: Any, policy: Any) -> SizeComputation:
+    """Return the layer that returns an eager tensor, whatever it is called with.
+
+    Args:
+        tensor: The tensor.
+        policy: The dtype policy of the composite layer.
+
+    Raises:
+        ValueError: If the tensor is larger than a configuration may hold.
+    """
+    value = np.asarray(tensor)
+    if value.size > _LARGEST:
+        raise ValueError(f"a result is a constant of {value.size} elements; let it depend on the input")
+    step = {"op": "Const", "value": value.tolist(), "dtype": tensor.dtype.name, "shape": list(value.shape)}
+    return SizeComputation([step], "step 0:0", [], list(value.shape), tensor.dtype.name, dtype=policy)
+
+
 def _dtype_name(dtype: Any, compute: str) -> str:
     name = str(tf.as_dtype(dtype).name)
     return COMPUTE if name == compute else name

@@ -13,14 +13,17 @@ from keras import tree
 
 from qdq_workbench.errors import first_line
 from qdq_workbench.graph.contractions import product_terms
+from qdq_workbench.graph_builder.inlined import inlined_where_needed
 from qdq_workbench.graph_builder.layer_parts import carries_mask, inner_layers, layer_parts, takes_training
 from qdq_workbench.graph_builder.products import in_parts
-from qdq_workbench.graph_builder.size_steps import SizeSteps
+from qdq_workbench.graph_builder.size_steps import SizeSteps, constant_of
+from qdq_workbench.graph_builder.sized_calls import sized_item
 from qdq_workbench.graph_builder.steps import CannotEnterError, Step, Trace, is_made_by_a_trace, unique_tensors
 from qdq_workbench.graph_builder.trace_scope import ReadsVariables, Runner, TraceScope, open_sizes
 from qdq_workbench.graph_builder.training_arguments import let_training_decide
 
 _SPEC = "compute_output_spec"
+_OF_KERAS = (keras.KerasTensor, keras.Variable)
 
 
 def trace_call(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: list[Any]) -> Trace:
@@ -97,19 +100,29 @@ class _Tracer:
 
     def _run(self) -> None:
         """Run the code and collect its steps; open sizes and variables are tensors of the graph being built."""
-        with open_sizes(self._scope), ReadsVariables(self._scope) as reads:
+        with open_sizes(self._scope), ReadsVariables(self._scope) as reads, inlined_where_needed(self._layer):
             runner = Runner(self._layer, self._call_layer, self._training)
             runner(self._inputs)
         if reads.changes:
             raise CannotEnterError(reads.changes)
         with open_sizes(self._scope):
             self._glue = SizeSteps(tf.compat.v1.get_default_graph(), self._scope, self._layer.compute_dtype)
-            self._outputs = [self._visited(tensor) for tensor in tree.flatten(runner.result)]
+            self._outputs = [self._result(tensor) for tensor in tree.flatten(runner.result)]
 
     def _call_layer(self, tensors: Any) -> Any:
         inner = {id(given): tensor for given, tensor in zip(self._given, tensors, strict=True)}
         args, kwargs = tree.map_structure(lambda value: inner.get(id(value), value), self._call)
         return self._layer.call(*args, **kwargs)
+
+    def _result(self, tensor: Any) -> Any:
+        """Return the tensor of the trace that represents a result; one that depends on no input is a layer too."""
+        found = self._visited(tensor) if tf.is_tensor(tensor) or isinstance(tensor, _OF_KERAS) else tensor
+        if not tf.is_tensor(found):
+            return found
+        made = constant_of(found, self._layer.dtype_policy)
+        output = keras.KerasTensor(tuple(found.shape), dtype=found.dtype.name)
+        self._add(Step(made, ([self._inputs[0]],), {}, [output]))
+        return output
 
     def _visited(self, tensor: Any) -> Any:
         """Collect the steps on which a tensor depends, and return the tensor that represents it in the trace."""
@@ -130,6 +143,7 @@ class _Tracer:
             raise CannotEnterError("it uses a tensor of another model")
         node = history.operation._inbound_nodes[history.node_index]
         parts = in_parts(history.operation, node.arguments.args, node.arguments.kwargs)
+        parts = sized_item(history.operation, node.arguments.args) if parts is None else parts
         if parts is not None:
             self._done[id(tensor)] = self._visited(parts)
             return
@@ -150,13 +164,19 @@ class _Tracer:
             raise CannotEnterError(f"it calls a layer that it does not hold as an attribute ({kind})")
         if not isinstance(step.operation, (keras.layers.Layer, keras.Variable)):
             held = tree.flatten(list(vars(step.operation).values()))
+            if any(isinstance(value, keras.KerasTensor) for value in held):
+                raise CannotEnterError(f"{kind} depends on a tensor that is no operand but a setting of it")
             if any(tf.is_tensor(value) and not hasattr(value, "numpy") for value in held):
                 raise CannotEnterError(f"{kind} depends on a size that is not known")
+            try:
+                step.operation.get_config()
+            except NotImplementedError as error:
+                raise CannotEnterError(f"{kind} has settings that are no numbers of Python, such as arrays") from error
 
     def _argument(self, value: Any) -> Any:
         # Tensors of a graph lack `numpy`, unlike eager ones, which are constants.
         symbolic = tf.is_tensor(value) and not hasattr(value, "numpy")
-        return self._visited(value) if symbolic or isinstance(value, (keras.KerasTensor, keras.Variable)) else value
+        return self._visited(value) if symbolic or isinstance(value, _OF_KERAS) else value
 
     def _weight(self, variable: Any) -> Any:
         for step in self._steps:

@@ -12,7 +12,9 @@ import contextlib
 import dataclasses
 import functools
 import importlib
+import inspect
 import math
+import string
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -21,6 +23,8 @@ import keras
 import tensorflow as tf
 
 from qdq_workbench.graph_builder.between_layers import SizedReshape
+from qdq_workbench.graph_builder.inlined import recorded_node
+from qdq_workbench.graph_builder.sized_calls import SIZED_FUNCTIONS, sized_call
 
 _LOCAL = threading.local()
 
@@ -45,6 +49,10 @@ class TraceScope:
         scalar = tf.compat.v1.placeholder(tf.int32, ())
         self.sizes.append((tensor, axis, scalar))
         return scalar
+
+    def axis_of(self, scalar: Any) -> int | None:
+        """Return the axis whose open size a scalar represents; None if it is anything else."""
+        return next((axis for _, axis, known in self.sizes if known is scalar), None)
 
     def value(self, variable: Any) -> Any:
         """Return the tensor that represents the value of a variable."""
@@ -133,10 +141,18 @@ class _Replaced:
                 return
             # Custom layers look functions up in the first module, Keras's own layers in the second.
             for module in (keras.ops, importlib.import_module("keras.src.ops")):
-                for name, replacement in (("shape", _shape), ("reshape", _reshape)):
-                    original = getattr(module, name)
-                    self._originals.append((module, name, original))
-                    setattr(module, name, functools.partial(replacement, original))
+                for name, replacement in (("shape", _shape), ("reshape", _reshape), ("einsum", _einsum)):
+                    self._replace(module, name, replacement)
+                for name in SIZED_FUNCTIONS:
+                    self._replace(module, name, _sized(name))
+            layers = importlib.import_module("keras.src.layers.layer")
+            if hasattr(layers, "Node"):  # before Keras 3.13, `symbolic_call` itself records the call
+                self._replace(layers, "Node", recorded_node)
+
+    def _replace(self, module: Any, name: str, replacement: Callable[..., Any]) -> None:
+        original = getattr(module, name)
+        self._originals.append((module, name, original))
+        setattr(module, name, functools.partial(replacement, original))
 
     def end(self) -> None:
         with self._lock:
@@ -156,6 +172,30 @@ def _shape(original: Callable[[Any], Any], x: Any) -> Any:
     return tuple(trace.size(x, axis) if size is None else size for axis, size in enumerate(x.shape))
 
 
+def _sized(name: str) -> Callable[..., Any]:
+    """Return the replacement of a function that may be called with scalars of the trace for sizes."""
+
+    def call(original: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
+        if getattr(_LOCAL, "trace", None) is None or not isinstance(x, keras.KerasTensor):
+            return original(x, *args, **kwargs)
+        given = inspect.signature(original).bind(x, *args, **kwargs)
+        given.apply_defaults()
+        found = sized_call(name, x, given.args[1:])
+        return original(x, *args, **kwargs) if found is None else found
+
+    return call
+
+
+def _einsum(original: Callable[..., Any], subscripts: str, *operands: Any, **settings: Any) -> Any:
+    """Compute an einsum; of symbolic tensors Keras (3.15) takes axes by small letters only."""
+    capitals = sorted({letter for letter in subscripts if letter.isupper()})
+    if getattr(_LOCAL, "trace", None) is not None and capitals:
+        free = [letter for letter in string.ascii_lowercase if letter not in subscripts]
+        small = dict(zip(capitals, free, strict=False))
+        subscripts = "".join(small.get(letter, letter) for letter in subscripts)
+    return original(subscripts, *operands, **settings)
+
+
 def _reshape(original: Callable[..., Any], x: Any, newshape: Any) -> Any:
     """Reshape a symbolic tensor to sizes some of which are scalars of the trace."""
     trace = getattr(_LOCAL, "trace", None)
@@ -168,19 +208,25 @@ def _reshape(original: Callable[..., Any], x: Any, newshape: Any) -> Any:
     # A single unknown size follows from the others, so a plain reshape does.
     if sizes.count(None) == 1 and -1 not in sizes:
         return original(x, [-1 if size is None else size for size in sizes])
-    known = _rest_of(x, newshape, sizes, trace)
-    if known is not None:
-        return original(x, known)
+    rest = _rest_of(x, newshape, sizes, trace)
+    if rest is not None:
+        newshape, sizes = ([rest if known == -1 else size for size, known in zip(each, sizes, strict=True)]
+                           for each in (newshape, sizes))  # fmt: skip
+        if sizes.count(None) == 1:
+            return original(x, [-1 if size is None else size for size in sizes])
     target = [None if size == -1 else size for size in sizes]
     return SizedReshape(target, name="reshape")(x, sizes=tf.stack(list(newshape)))
 
 
-def _rest_of(x: Any, newshape: Sequence[Any], sizes: list[int | None], trace: TraceScope) -> list[int] | None:
-    """Return the new shape if the batch size stays and the size `-1` follows from the others; else None."""
-    known = [size for size in sizes if size is not None and size != -1]
-    if sizes[0] is not None or sizes.count(None) > 1 or None in x.shape[1:]:
+def _rest_of(x: Any, newshape: Sequence[Any], sizes: list[int | None], trace: TraceScope) -> int | None:
+    """Return the size `-1` if the open axes of a tensor stay; None if that is not known.
+
+    They do if the scalars are sizes of these axes, of the tensor or of another one: `q`, `k` and `q * k` have as many
+    samples and steps.
+    """
+    stay = [axis for axis, size in enumerate(x.shape) if size is None]
+    scalars = [size for size, known in zip(newshape, sizes, strict=True) if known is None]
+    if -1 not in sizes or [trace.axis_of(scalar) for scalar in scalars] != stay:
         return None
-    if newshape[0] is not trace.size(x, 0):
-        return None
-    rest = math.prod(x.shape[1:]) // math.prod(known)
-    return [-1, *(rest if size == -1 else size for size in sizes[1:] if size is not None)]
+    known = math.prod(size for size in sizes if size is not None and size != -1)
+    return math.prod(size for size in x.shape if size is not None) // known if known else None

@@ -109,7 +109,7 @@ def _form_without_dropouts(trace: Trace) -> Any:
             continue
         kwargs = {key: value for key, value in step.kwargs.items() if key != "training"}
         operation = step.operation
-        known = isinstance(operation, (keras.layers.Layer, keras.Variable)) and not is_made_by_a_trace(operation)
+        known = isinstance(operation, (keras.layers.Layer, keras.Variable)) and not _is_made_anew(operation)
         config = None if known or not isinstance(operation, keras.Operation) else _settings(operation)
         called = tree.map_structure(plain, (step.args, kwargs))
         forms.append((id(operation) if known else type(operation), content(config, others=str), called))
@@ -118,5 +118,15 @@ def _form_without_dropouts(trace: Trace) -> Any:
     return forms, [numbers.get(id(tensor)) for tensor in trace.outputs]
 
 
+def _is_made_anew(operation: Any) -> bool:
+    """Return whether an operation may be another object in each trace: a layer without weights that `call` makes."""
+    of_keras = isinstance(operation, keras.layers.Layer) and type(operation).__module__.startswith("keras.")
+    return is_made_by_a_trace(operation) or (of_keras and not operation.variables and not inner_layers(operation))
+
+
 def _settings(operation: Any) -> dict[str, Any]:
-    return {key: value for key, value in operation.get_config().items() if key != "name"}
+    try:
+        config = operation.get_config()
+    except NotImplementedError:  # Keras writes none where an argument is an object, so only itself is known to be equal
+        return {"same": id(operation)}
+    return {key: value for key, value in config.items() if key != "name"}
