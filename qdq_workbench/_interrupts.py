@@ -143,6 +143,9 @@ def stoppable(stop: Callable[[], Any]) -> Iterator[None]:
         stop: Called without arguments in this thread, up to some hundred times; a true value ends the work. An
             error that it raises ends the work too.
 
+    Returns:
+        A context, for `with`.
+
     Raises:
         StoppedError: At the end of the body, if `stop` has ended the work.
         DataError: If `stop` is no function.

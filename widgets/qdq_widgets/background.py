@@ -10,6 +10,7 @@ from typing import Any
 
 import qdq_workbench as qdq
 from qdq_widgets.errors import BenchBusyError, BenchStoppedError
+from qdq_widgets.exiting import ended_with_python
 
 PACE_SECONDS = 2.0
 """How long work is watched before its pace counts."""
@@ -150,7 +151,8 @@ class Jobs:
 
         def body() -> None:
             try:
-                work()
+                with ended_with_python(self.stop):
+                    work()
             except BaseException as error:  # noqa: BLE001 - a thread has no caller: every error belongs to the pane
                 on_error(error)
 

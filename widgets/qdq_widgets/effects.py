@@ -15,6 +15,7 @@ from qdq_widgets.curves import Scores, is_share
 from qdq_widgets.effect_estimates import Effect, Figure, estimated_score, estimated_size, estimated_time
 from qdq_widgets.effect_measuring import PlanMeasurer, is_easy
 from qdq_widgets.events import Events
+from qdq_widgets.exiting import ended_with_python
 from qdq_widgets.measurements import Measurements
 from qdq_widgets.plans import Plans
 from qdq_widgets.state import plan_key
@@ -207,6 +208,11 @@ class Effects:
     # ------------------------------------------------------------------ measuring
 
     def _measure(self, ticket: int) -> None:
+        """Measure in the thread of a timer, and let the end of Python end it first."""
+        with ended_with_python(self._cancel):
+            self._measure_pieces(ticket)
+
+    def _measure_pieces(self, ticket: int) -> None:
         """Measure piece by piece; a newer change ends it between two pieces."""
         pieces = self._pieces(ticket, self._before, self._seen[1])
         try:
@@ -219,6 +225,8 @@ class Effects:
                         return
                     is_left = next(pieces, False)
             self._update(ticket, state="measured")
+        except qdq.errors.StoppedError:
+            return  # Python ends
         except Exception as error:  # noqa: BLE001 - runs unasked in a thread: errors become a note
             text = str(error).partition(" Received: ")[0] or type(error).__name__
             self._update(ticket, state="measured", note=f"Not everything could be measured: {text}")
