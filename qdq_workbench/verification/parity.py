@@ -4,7 +4,7 @@ Deep networks amplify a single rounding difference, so two correct programs may 
 therefore judged tensor by tensor: every part of the Keras model is fed the file's own dequantized values, and its
 integers must then equal the file's within one step. From end to end these single steps propagate, so the tolerance
 of an output is measured on the Keras model: its difference when as many values of the *input* are moved by one step
-as differ in all quantized tensors together.
+as differ in all quantized tensors together. Where inputs are integers, the first real numbers behind them are moved.
 """
 
 from __future__ import annotations
@@ -31,16 +31,15 @@ from qdq_workbench.onnx_graph.batches import run_session
 from qdq_workbench.onnx_graph.sessions import make_session, with_outputs
 from qdq_workbench.quantizers import numerics
 from qdq_workbench.verification.bias_steps import half_bias_step
-from qdq_workbench.verification.copies import run_copies
 from qdq_workbench.verification.float_noise import noise_of
 from qdq_workbench.verification.keras_layout import Pads, fitting_layouts, zero_paddings
+from qdq_workbench.verification.moved_inputs import moved_outputs
 from qdq_workbench.verification.moved_pairs import pairs_that_reach
 from qdq_workbench.verification.saturation import run_exactly, worst_saturation
 from qdq_workbench.verification.sensitivity import (
     FLOAT_TOLERANCE,
     HEADROOM,
     OWN_QUANTIZATION,
-    PERTURBATIONS,
     ROUNDED_OUTPUT,
     moved_by_steps,
 )
@@ -283,13 +282,12 @@ class Parity:
         run = for_few_calls(self._q_model, lambda x: keras.tree.flatten(self._q_model(x, training=False)), given)
         names = list(self._cut.outputs)
         predict = functools.partial(_predict, self._q_model, run)
-        samples = list(self._inputs.values())
-        found = predict(samples)
+        found = predict(list(self._inputs.values()))
         base = dict(zip(names, found, strict=True))
         moved = dict.fromkeys(names, 0.0)
         generator = np.random.default_rng(0)
-        copies = [[self._perturb(*item, generator) for item in self._inputs.items()] for _ in range(PERTURBATIONS)]
-        for changed in run_copies(self._q_model, predict, samples, found, copies):
+        move = functools.partial(self._perturb, generator=generator)
+        for changed in moved_outputs(self._q_model, self._inputs, predict, found, move):
             for name, values in zip(names, changed, strict=True):
                 moved[name] = max(moved[name], float(np.abs(values - base[name]).mean()))
         # Where perturbed inputs do not change an output's last pair, only the rounding of its bias sets the tolerance.

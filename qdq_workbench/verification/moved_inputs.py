@@ -1,0 +1,125 @@
+"""The outputs of a model whose samples were moved by quantization steps.
+
+A model that reads integers, such as the numbers of words, is moved at the first real numbers that it makes of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from qdq_workbench._interrupts import safe_point
+from qdq_workbench.conversion.engine.deep_models import functional_model
+from qdq_workbench.conversion.engine.few_calls import for_few_calls
+from qdq_workbench.conversion.engine.float_view import float_view
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
+from qdq_workbench.graph.model_graph import ModelGraph
+from qdq_workbench.verification.copies import run_copies
+from qdq_workbench.verification.sensitivity import PERTURBATIONS
+
+Arrays = Sequence[np.ndarray]
+# Computed from its first real numbers on, the outputs may differ in their last bits, not by a mask that got lost.
+_SAME_RATIO, _SAME = 1e-4, 1e-6
+
+
+def moved_outputs(
+    q_model: QuantizedModel,
+    inputs: Mapping[str, np.ndarray],
+    predict: Callable[[Arrays], Arrays],
+    wanted: Arrays,
+    move: Callable[[str, np.ndarray], np.ndarray],
+) -> Sequence[Arrays]:
+    """Return the outputs for several moved copies of the samples.
+
+    Args:
+        q_model: The model; it is only read.
+        inputs: Samples per input name.
+        predict: Returns its outputs for one array per input.
+        wanted: The outputs for the samples.
+        move: Returns moved values of a tensor, from its name and its values.
+    """
+    samples = list(inputs.values())
+    behind = BehindFirstFloats(q_model, samples)
+    if behind.names and all(map(_equal, behind.outputs(behind.values), wanted)):
+        floats = dict(zip(behind.names, behind.values, strict=True))
+        copies = [[move(*item) if item[1].ndim else item[1] for item in floats.items()] for _ in range(PERTURBATIONS)]
+        return [behind.outputs(copy) for copy in copies]
+    return run_copies(q_model, predict, samples, wanted, [[*map(move, inputs, samples)] for _ in range(PERTURBATIONS)])
+
+
+def first_floats(graph: ModelGraph) -> list[str]:
+    """Return the float tensors that are computed from integer inputs alone, such as the results of embeddings.
+
+    Args:
+        graph: The graph of a model.
+
+    Returns:
+        The names of the tensors; none if an input holds real numbers, which can be moved themselves.
+    """
+    if any("float" in graph.tensors[name].dtype for name in graph.inputs):
+        return []
+    integers, found = set(graph.inputs), []
+    for node in graph.nodes:
+        if node.inputs and integers.issuperset(node.inputs):
+            for name in node.outputs:
+                if "float" in graph.tensors[name].dtype:
+                    found.append(name)
+                else:
+                    integers.add(name)
+    return found
+
+
+class BehindFirstFloats:
+    """A model from its first floats on, with its integer inputs beside them.
+
+    Args:
+        q_model: The model; it is only read.
+        inputs: Samples, one array per input.
+
+    Attributes:
+        names: The first floats; none for a model with inputs of real numbers.
+        values: Their values for the samples.
+    """
+
+    def __init__(self, q_model: QuantizedModel, inputs: Arrays) -> None:
+        self.names = first_floats(q_model.plan.graph)
+        self.values: list[np.ndarray] = []
+        if not self.names:
+            return
+        tensors = float_view(q_model).tensors
+        first = [tensors[name] for name in self.names]
+        self._given = [tf.constant(array) for array in inputs]
+        made = functional_model(q_model.inputs, first, name="first_floats")(self._given, training=False)
+        found = keras.tree.flatten(made)
+        # A tensor that is fed in has no mask of its own.
+        self._masks = [*[None] * len(inputs), *(getattr(value, "_keras_mask", None) for value in found)]
+        self.values = [keras.ops.convert_to_numpy(value) for value in found]
+        outputs = keras.tree.flatten(q_model.outputs)
+        # A Function leaves the layers as they are; a Model from tensors inside another one would add calls to them.
+        self._behind = functional_model([*q_model.inputs, *first], outputs, model_class=keras.Function)
+        self._run = for_few_calls(q_model, self._computed, [*self._given, *found])
+
+    def outputs(self, values: Arrays) -> list[np.ndarray]:
+        """Return the outputs of the model for other values of the first floats.
+
+        Args:
+            values: One array per first float.
+        """
+        safe_point()
+        found = self._run([*self._given, *(tf.constant(array) for array in values)])
+        return [np.asarray(keras.ops.convert_to_numpy(value), np.float32) for value in found]
+
+    def _computed(self, tensors: list[Any]) -> list[Any]:
+        fed = [tf.identity(tensor) for tensor in tensors]
+        for tensor, mask in zip(fed, self._masks, strict=True):
+            if mask is not None:
+                tensor._keras_mask = mask  # noqa: SLF001 - Keras has no public name for it
+        return list(keras.tree.flatten(self._behind(fed)))
+
+
+def _equal(ours: np.ndarray, own: np.ndarray) -> bool:
+    return ours.shape == own.shape and np.allclose(ours, own, rtol=_SAME_RATIO, atol=_SAME)

@@ -1,0 +1,119 @@
+"""A model that reads integers is moved by steps at the first real numbers that it makes of them."""
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import qdq_workbench as qdq
+from qdq_workbench.verification.moved_inputs import BehindFirstFloats, first_floats, moved_outputs
+
+
+def words(*, mask=False):
+    """Two embeddings of one input, joined, and a recurrent layer that skips zeros if `mask`."""
+    tokens = keras.Input((6,), dtype="int32", name="tokens")
+    x = layers.Embedding(20, 8, mask_zero=mask, name="embed")(tokens)
+    x = layers.Dense(8, activation="tanh", name="dense")(x)
+    x = layers.LSTM(4, name="lstm")(x) if mask else layers.Flatten(name="flatten")(x)
+    return keras.Model(tokens, layers.Dense(3, name="head")(x))
+
+
+def deep():
+    """A deep transformer with random weights, whose outputs turn on single roundings."""
+    wide = keras.initializers.RandomNormal(stddev=0.5)
+    tokens = keras.Input((12,), dtype="int32", name="tokens")
+    x = layers.Embedding(60, 16, name="embed")(tokens)
+    for block in range(6):
+        a = layers.MultiHeadAttention(2, 8, kernel_initializer=wide, name=f"attention_{block}")(x, x)
+        x = layers.LayerNormalization(name=f"norm_{block}")(layers.Add(name=f"add_{block}")([x, a]))
+        h = layers.Dense(32, activation="gelu", kernel_initializer=wide, name=f"up_{block}")(x)
+        h = layers.Dense(16, kernel_initializer=wide, name=f"down_{block}")(h)
+        x = layers.LayerNormalization(name=f"last_{block}")(layers.Add(name=f"sum_{block}")([x, h]))
+    return keras.Model(tokens, layers.Dense(4, name="head")(x))
+
+
+def tokens_of(model, count=8):
+    return np.random.default_rng(0).integers(0, 20, (count, *model.inputs[0].shape[1:])).astype("int32")
+
+
+def quantized(model, data):
+    q_model = qdq.quantize_model(model, target="onnxruntime")
+    qdq.calibrate(q_model, data, verbose=False)
+    return q_model
+
+
+def graph_of(inputs, outputs):
+    return qdq.build_graph(keras.Model(inputs, outputs))
+
+
+def test_the_first_floats():
+    tokens = keras.Input((6,), dtype="int32", name="tokens")
+    kinds = keras.Input((6,), dtype="int32", name="kinds")
+    sums = layers.Embedding(20, 4, name="words")(tokens + 1) + layers.Embedding(2, 4, name="kinds_of")(kinds)
+    assert first_floats(graph_of([tokens, kinds], layers.Dense(2)(sums))) == ["words", "kinds_of"]
+    image = keras.Input((4, 4, 3), dtype="uint8", name="image")
+    assert first_floats(graph_of(image, layers.Conv2D(2, 3)(layers.Rescaling(1 / 255, name="scaled")(image)))) == [
+        "scaled"
+    ]
+    real = keras.Input((4,), name="real")
+    both = layers.Concatenate()([real, layers.Flatten()(layers.Embedding(20, 4)(tokens))])
+    assert first_floats(graph_of([real, tokens], layers.Dense(2)(both))) == []
+
+
+@pytest.mark.parametrize("mask", [False, True])
+def test_from_there_on_the_model_computes_what_it_computes(mask):
+    model = words(mask=mask)
+    data = tokens_of(model)
+    data[:, 4:] = 0
+    q_model = quantized(model, data)
+    calls = [len(layer._inbound_nodes) for layer in q_model.layers]
+    behind = BehindFirstFloats(q_model, [data])
+    assert behind.names == ["embed"]
+    expected = np.asarray(q_model(data, training=False))
+    np.testing.assert_allclose(behind.outputs(behind.values)[0], expected, rtol=1e-5, atol=1e-6)
+    moved = behind.outputs([behind.values[0] + np.float32(0.5)])[0]
+    assert np.abs(moved - expected).max() > 1e-3
+    assert [len(layer._inbound_nodes) for layer in q_model.layers] == calls
+
+
+def test_outputs_of_every_kind():
+    tokens = keras.Input((6,), dtype="int32", name="tokens")
+    embedded = layers.Embedding(20, 4, name="embed")(tokens)
+    head = layers.Dense(2, name="head")(layers.Flatten(name="flatten")(embedded))
+    model = keras.Model(tokens, {"head": head, "embedded": embedded, "longer": tokens + 1})
+    data = tokens_of(model)
+    q_model = quantized(model, data)
+    wanted = [np.asarray(value, np.float32) for value in keras.tree.flatten(q_model(data, training=False))]
+    calls = []
+
+    def move(name, values):
+        calls.append(name)
+        return values + np.float32(0.25)
+
+    for found in moved_outputs(q_model, {"tokens": data}, pytest.fail, wanted, move):
+        for ours, own in zip(found, wanted, strict=True):
+            assert ours.shape == own.shape
+        assert any(np.abs(ours - own).max() > 0.1 for ours, own in zip(found, wanted, strict=True))
+    assert set(calls) == {"embed"}
+
+
+def test_a_deep_model_of_words_verifies(tmp_path):
+    model = deep()
+    data = tokens_of(model, 16)
+    q_model = qdq.quantize_model(model, custom_qdq_cases=[qdq.AutoQDQCase()], target="onnxruntime")
+    qdq.calibrate(q_model, data, verbose=False)
+    behind = BehindFirstFloats(q_model, [data])
+    step = q_model.activation_ranges()["embed"]
+    wanted = [np.asarray(q_model(data, training=False))]
+
+    def move(_, values):
+        moved = values.copy()
+        moved.reshape(len(values), -1)[:, 0] += np.float32((step[1] - step[0]) / 255.0)
+        return moved
+
+    moved = moved_outputs(q_model, {"tokens": data}, pytest.fail, wanted, move)
+    assert behind.names == ["embed"]
+    # A thousandth of the outputs was what `verify_onnx` allowed.
+    assert np.abs(moved[0][0] - wanted[0]).mean() > 3e-3 * np.abs(wanted[0]).mean()
+    path = qdq.export_onnx(q_model, tmp_path / "deep.onnx").path
+    qdq.verify_onnx(path, q_model, data).raise_if_failed()
