@@ -225,8 +225,6 @@ class Effects:
                         return
                     is_left = next(pieces, False)
             self._update(ticket, state="measured")
-        except qdq.errors.StoppedError:
-            return  # Python ends
         except Exception as error:  # noqa: BLE001 - runs unasked in a thread: errors become a note
             text = str(error).partition(" Received: ")[0] or type(error).__name__
             self._update(ticket, state="measured", note=f"Not everything could be measured: {text}")
