@@ -13,6 +13,7 @@ from keras import layers
 import qdq_workbench as qdq
 from qdq_workbench.analysis import search_workers
 from qdq_workbench.analysis.search_workers import Request, first_unknown
+from qdq_workbench.errors import WorkerError
 
 LAYERS = ["first", "second", "third", "head"]
 
@@ -147,6 +148,21 @@ def test_a_search_with_workers_can_be_stopped_and_goes_on(problem, alone, ahead,
     assert result.complete
     assert len(ahead) == len(set(ahead)) > len(before), "what was measured is not measured again"
     assert result.to_dict() == alone.to_dict()
+
+
+@pytest.mark.skipif(
+    tuple(map(int, joblib.__version__.split(".")[:2])) < (1, 5), reason="older joblib starts workers without a function"
+)
+def test_a_worker_that_dies_is_named_and_a_later_search_goes_as_if_nothing_had_been(problem, alone, tmp_path):
+    q_model, data, ranking = problem
+    path = tmp_path / "search.json"
+    wanted = {**WANTED, "ranking": ranking, "checkpoint": path}
+
+    dying = joblib.parallel_config(backend="loky", n_jobs=2, initializer=os._exit, initargs=(3,))
+    with dying, pytest.raises(WorkerError, match="n_jobs=2"):
+        qdq.search(q_model, data, **wanted)
+
+    assert qdq.search(q_model, data, **wanted).to_dict() == alone.to_dict()
 
 
 def test_a_function_of_the_users_stays_in_this_process(problem, ahead):

@@ -24,7 +24,15 @@ pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="disks are mounted and files limited as Unix does"),
 ]
 _PACKAGES = (ROOT / "qdq_workbench", ROOT / "widgets" / "qdq_widgets")
-TWICE = ("QuantizationSpec.save", "QuantizedModel.save folder", "save_integer_weights .npz")
+TWICE = (
+    "QuantizationSpec.save",
+    "QuantizedModel.save .keras",
+    "QuantizedModel.save folder",
+    "save_integer_weights .npz",
+    "export_onnx",
+    "export_tflite",
+    "Workbench.export",
+)
 #: What writes at the end of a long job, through the same doors; and what tests/cli/test_lab.py has.
 NOT_HERE = {"qdq_workbench/cli/demo/artefacts.py: write_artefacts", "qdq_workbench/cli/lab.py: quickstart"}
 #: The functions through which files take their places.

@@ -179,6 +179,18 @@ model = keras.Model(x, layers.TimeDistributed(inner, name='steps')(masked))
         ({"name": "NotEqual", "is_keras_class": True},),
         "onnxruntime",
     ),
+    Finding(
+        "a layer that computes NaN of zeros in half precision, to which a pair rounds small values",
+        """
+keras.config.set_dtype_policy('mixed_float16')
+x = keras.Input((1, 1, 1), name='x', dtype='float32')
+model = keras.Model(x, layers.UnitNormalization(name='norm')(x))
+""",
+        ({"name": "norm"},),
+        "onnxruntime",
+        seed=132,
+        hard=True,
+    ),
 ]
 
 
