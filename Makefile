@@ -102,7 +102,7 @@ agreement: $(STAMP)  ## Compare the explanations with ONNX Runtime under random 
 
 load: $(STAMP)  ## Use a bench of LAYERS=3000 for ACTIONS=1000, then one in JupyterLab; SEED= gives other actions
 	@$(BIN)/python tests/load/long_run.py --actions $(or $(ACTIONS),1000) --layers $(or $(LAYERS),3000) --seed $(or $(SEED),0)
-	@$(BIN)/python tests/load/browser_run.py --layers $(or $(LAYERS),3000) --seed $(or $(SEED),0)
+	@$(BIN)/python tests/load/browser_run.py --actions $(or $(ACTIONS),1000) --layers $(or $(LAYERS),3000) --seed $(or $(SEED),0)
 
 # A sample of small faults, each against the tests that reach it: hours for all rooms, minutes for one. It goes on where it ended.
 soak: $(STAMP)  ## Do the tests notice? MUTANTS=13 per room, ROOMS="graph spec", SEED=; results in build/mutation

@@ -20,7 +20,7 @@ from qdq_workbench.onnx_graph.qdq_graph import PAIR_OPERATORS
 from qdq_workbench.placement.plan import PlacementPlan
 
 # Operators that only move or cast values, or return their shape; converters add them for shapes and layouts.
-_HELPERS = frozenset(
+HELPERS = frozenset(
     {
         "Cast",
         "Expand",
@@ -170,11 +170,7 @@ def _operators_by_layer(
     clips = {f"{pair.name}{NARROWING}" for pair in plan.tensors}  # the Clip of a pair with less than 8 bits
     found: dict[str, Counter[str]] = {}
     for node in nodes:
-        if (
-            node.op_type in PAIR_OPERATORS
-            or node.op_type in _HELPERS
-            or (node.op_type == "Clip" and node.name in clips)
-        ):
+        if node.op_type in PAIR_OPERATORS or node.op_type in HELPERS or (node.op_type == "Clip" and node.name in clips):
             continue
         layer = layer_of(node.name, layers)
         if layer is not None:

@@ -22,7 +22,7 @@ from qdq_workbench.verification.copies import run_copies
 from qdq_workbench.verification.sensitivity import PERTURBATIONS
 
 Arrays = Sequence[np.ndarray]
-# Computed from its first real numbers on, the outputs may differ in their last bits, not by a mask that got lost.
+# Computed from some of its tensors on, the outputs may differ in their last bits, not by a mask that got lost.
 _SAME_RATIO, _SAME = 1e-4, 1e-6
 
 
@@ -43,7 +43,7 @@ def moved_outputs(
         move: Returns moved values of a tensor, from its name and its values.
     """
     samples = list(inputs.values())
-    behind = BehindFirstFloats(q_model, samples)
+    behind = BehindTensors(q_model, samples, first_floats(q_model.plan.graph))
     if behind.names and all(map(_equal, behind.outputs(behind.values), wanted)):
         floats = dict(zip(behind.names, behind.values, strict=True))
         copies = [[move(*item) if item[1].ndim else item[1] for item in floats.items()] for _ in range(PERTURBATIONS)]
@@ -73,27 +73,28 @@ def first_floats(graph: ModelGraph) -> list[str]:
     return found
 
 
-class BehindFirstFloats:
-    """A model from its first floats on, with its integer inputs beside them.
+class BehindTensors:
+    """A model from some of its tensors on, with its inputs beside them.
 
     Args:
         q_model: The model; it is only read.
         inputs: Samples, one array per input.
+        names: The tensors, by their names in the plan.
 
     Attributes:
-        names: The first floats; none for a model with inputs of real numbers.
+        names: The tensors.
         values: Their values for the samples.
     """
 
-    def __init__(self, q_model: QuantizedModel, inputs: Arrays) -> None:
-        self.names = first_floats(q_model.plan.graph)
+    def __init__(self, q_model: QuantizedModel, inputs: Arrays, names: Sequence[str]) -> None:
+        self.names = names
         self.values: list[np.ndarray] = []
         if not self.names:
             return
         tensors = float_view(q_model).tensors
         first = [tensors[name] for name in self.names]
         self._given = [tf.constant(array) for array in inputs]
-        made = functional_model(q_model.inputs, first, name="first_floats")(self._given, training=False)
+        made = functional_model(q_model.inputs, first, name="tensors")(self._given, training=False)
         found = keras.tree.flatten(made)
         # A tensor that is fed in has no mask of its own.
         self._masks = [*[None] * len(inputs), *(getattr(value, "_keras_mask", None) for value in found)]
@@ -104,10 +105,10 @@ class BehindFirstFloats:
         self._run = for_few_calls(q_model, self._computed, [*self._given, *found])
 
     def outputs(self, values: Arrays) -> list[np.ndarray]:
-        """Return the outputs of the model for other values of the first floats.
+        """Return the outputs of the model for other values of the tensors.
 
         Args:
-            values: One array per first float.
+            values: One array per tensor.
         """
         safe_point()
         found = self._run([*self._given, *(tf.constant(array) for array in values)])

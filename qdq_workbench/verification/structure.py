@@ -19,6 +19,7 @@ import numpy as np
 import onnx
 
 from qdq_workbench.export.encodings import BiasEncoding, Encoding, clip_bounds
+from qdq_workbench.export.metadata import graph_digest
 from qdq_workbench.verification.file_structure import (
     DequantizedConstant,
     FileStructure,
@@ -33,6 +34,7 @@ __all__ = [
     "FileStructure",
     "QDQPair",
     "compare_structure",
+    "differences_from_note",
     "different_ends",
     "expected_structure",
     "read_structure",
@@ -200,3 +202,22 @@ def different_ends(expected: onnx.ModelProto, proto: onnx.ModelProto) -> list[st
 
 def _end(value: onnx.ValueInfoProto) -> str:
     return f"{value.name!r} ({onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type).lower()})"
+
+
+def differences_from_note(proto: onnx.ModelProto, noted: Mapping[str, Any], found: FileStructure) -> list[str]:
+    """Return the differences between a file's quantizers and the encodings in its metadata, one sentence each."""
+    if graph_digest(proto) == noted["graph_sha256"]:
+        return []
+    problems = list(found.strays)
+    for name, encoding in noted["encodings"].items():
+        pair = found.pairs.get(name)
+        if "scale" not in encoding:
+            problems += [] if name in found.weights else [f"weight {name!r} is missing"]
+        elif pair is None:
+            problems.append(f"pair {name!r} is missing")
+        elif (pair.scale, pair.zero_point) != (encoding["scale"], encoding["zero_point"]):
+            problems.append(
+                f"pair {name!r} has scale {pair.scale} and zero point {pair.zero_point}, expected "
+                f"{encoding['scale']} and {encoding['zero_point']}"
+            )
+    return problems or ["scales, axes, integers or constants are not those that the exporter wrote"]

@@ -20,7 +20,7 @@ from qdq_workbench.errors import FileAccessError, UnverifiableFileError, Verific
 from qdq_workbench.export.half.request import half_request
 from qdq_workbench.export.known_exports import is_known_export
 from qdq_workbench.export.left_out import written_tensors
-from qdq_workbench.export.metadata import graph_digest, read_metadata
+from qdq_workbench.export.metadata import read_metadata
 from qdq_workbench.export.onnx_export import build_proto
 from qdq_workbench.export.passes.order import unfinished
 from qdq_workbench.export.planned_joins import PlannedJoins
@@ -39,16 +39,24 @@ from qdq_workbench.onnx_graph.sessions import (
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.targets import Target, get_target
 from qdq_workbench.verification.alone import OptimizationParity, random_samples
+from qdq_workbench.verification.differences import OutputParity, saturation_of
+from qdq_workbench.verification.file_integers import check_integers
+from qdq_workbench.verification.file_readers import check_readers
 from qdq_workbench.verification.file_scale import warn_of_file_scale
 from qdq_workbench.verification.half_parity import HalfParity, HalfRun, run_of_half
 from qdq_workbench.verification.integer_kernels import count_integer_kernels
 from qdq_workbench.verification.lowered import lowering_differences
-from qdq_workbench.verification.parity import OutputParity, Parity, saturation_of
+from qdq_workbench.verification.parity import Parity
 from qdq_workbench.verification.report import Check, VerificationReport
 from qdq_workbench.verification.rounded_form import float_type_of, half_ends, rounded_form, type_differences
 from qdq_workbench.verification.samples import read_samples, samples_of_file
 from qdq_workbench.verification.saturation import agreement_text, exact_sums_note
-from qdq_workbench.verification.structure import FileStructure, compare_structure, different_ends, read_structure
+from qdq_workbench.verification.structure import (
+    compare_structure,
+    differences_from_note,
+    different_ends,
+    read_structure,
+)
 
 _RANDOM_SAMPLES = 8
 _SHOWN = 5
@@ -62,9 +70,11 @@ def verify_onnx(
     """Verify an exported file against its plan, against the Keras model, and in ONNX Runtime.
 
     The checks: `onnx.checker` accepts the file; its Q/DQ pairs, scales, zero points, axes and integers are exactly
-    those of the model (without a model, those in the file's metadata); every layer has the operators of the plan's
-    lowering; ONNX Runtime computes every quantized tensor as Keras does, within one step, each part fed the file's own
-    values; and the outputs agree from end to end, within a tolerance measured by the network's own sensitivity.
+    those of the model (without a model, those in the file's metadata), by a new export and, independently of the
+    exporter, by the model's ranges and weights; every layer has the operators of the plan's lowering, and reads the
+    pairs that the plan puts on its inputs; ONNX Runtime computes every quantized tensor as Keras does, within one
+    step, each part fed the file's own values; and the outputs agree from end to end, within a tolerance measured by the
+    network's own sensitivity.
     Without a model, ONNX Runtime's optimized run is compared in the same way with its unoptimized run of the file. The
     integer kernels are counted. A file in half precision is compared with its float32 form, within the error that
     rounding to its type explains, and with a model, that form with Keras.
@@ -135,8 +145,10 @@ def verify_model(
     if structure.passed:
         structure = dataclasses.replace(structure, detail=structure.detail + _planned_anew(given, q_model))
     checks = [_check_format(proto), structure]
+    if q_model is not None and half is None and structure.passed:
+        checks.append(check_integers(proto, q_model))
     plan = q_model.plan if q_model is not None else _noted_plan(noted)
-    checks.append(_check_operators(plan, proto))
+    checks += [_check_operators(plan, proto), check_readers(plan, proto)]
     if checks[0].passed:
         checks.append(_check_form(plan, proto))
     figures: dict[str, Any] = {"pairs": len(written_tensors(proto))}
@@ -217,7 +229,7 @@ def _check_structure(
         problems = [*different_ends(expected, proto), *compare_structure(read_structure(expected), found)]
         problems += [] if half is None else type_differences(expected, proto)
     else:
-        source, problems = "the exporter's note", _differences_from_note(proto, noted or {}, found)
+        source, problems = "the exporter's note", differences_from_note(proto, noted or {}, found)
     if problems:
         more = f" (and {len(problems) - _SHOWN} more)" if len(problems) > _SHOWN else ""
         return Check("structure", passed=False, detail="; ".join(problems[:_SHOWN]) + more)
@@ -272,25 +284,6 @@ def _built_again(proto: onnx.ModelProto, q_model: QuantizedModel, half: HalfRequ
     dynamic = not any(shape and shape[0] is not None and tensor.shape[0] is None for (shape, _), tensor in ends)
     opset = standard_opset(proto)
     return build_proto(q_model, q_model.plan.target_object, opset=opset, dynamic_batch=dynamic, half=half)[0]
-
-
-def _differences_from_note(proto: onnx.ModelProto, noted: Mapping[str, Any], found: FileStructure) -> list[str]:
-    """Return the differences between a file's quantizers and the encodings in its metadata, one sentence each."""
-    if graph_digest(proto) == noted["graph_sha256"]:
-        return []
-    problems = list(found.strays)
-    for name, encoding in noted["encodings"].items():
-        pair = found.pairs.get(name)
-        if "scale" not in encoding:
-            problems += [] if name in found.weights else [f"weight {name!r} is missing"]
-        elif pair is None:
-            problems.append(f"pair {name!r} is missing")
-        elif (pair.scale, pair.zero_point) != (encoding["scale"], encoding["zero_point"]):
-            problems.append(
-                f"pair {name!r} has scale {pair.scale} and zero point {pair.zero_point}, expected "
-                f"{encoding['scale']} and {encoding['zero_point']}"
-            )
-    return problems or ["scales, axes, integers or constants are not those that the exporter wrote"]
 
 
 def _check_numbers(

@@ -27,7 +27,7 @@ from qdq_workbench.export.litert.tflite_export import converted, for_litert
 from qdq_workbench.export.litert.tflite_file import TFLiteFile, constants_of
 from qdq_workbench.export.litert.tflite_run import SIGNATURE, integer_operators, make_interpreter, run_tflite
 from qdq_workbench.onnx_graph.model_files import is_litert
-from qdq_workbench.verification.parity import top1_agreement
+from qdq_workbench.verification.differences import top1_agreement
 from qdq_workbench.verification.report import Check, VerificationReport
 from qdq_workbench.verification.samples import read_samples
 

@@ -180,6 +180,37 @@ model = keras.Model(x, layers.TimeDistributed(inner, name='steps')(masked))
         "onnxruntime",
     ),
     Finding(
+        "an int32 bias whose step is larger than that of the pair behind its layer",
+        """
+x1 = keras.Input((8, 1), name='x1', dtype='float32')
+x2 = keras.Input((1, 8, 8), name='x2', dtype='float32')
+x3 = keras.Input((4, 1, 1), name='x3', dtype='float32')
+layer4 = layers.AveragePooling1D(2, strides=1, padding='same', name='layer4')
+t5 = layer4(x1)
+layer6 = layers.Conv2D(3, 2, strides=1, dilation_rate=2, padding='same', activation='relu', name='layer6')
+t7 = layer6(x3)
+layer8 = layers.Masking(0.0, name='layer8')
+t9 = layer8(t7)
+t12 = layer4(x1)
+t13 = ops.round(t5)
+layer14 = layers.GaussianNoise(0.1, name='layer14')
+t15 = layer14(x1)
+t18 = ops.relu(x1)
+t19 = ops.one_hot(ops.argmax(t5, axis=-1), 3)
+layer20 = layers.BatchNormalization(axis=1, name='layer20')
+t21 = layer20(t13)
+layer22 = layers.DepthwiseConv2D(3, padding='same', use_bias=False, data_format='channels_first', name='layer22')
+t23 = layer22(x3)
+t24 = layer6(t23)
+layer25 = layers.SeparableConv2D(4, 1, strides=2, padding='same', use_bias=False, name='layer25')
+t26 = layer25(t24)
+model = keras.Model(x3, t26)
+""",
+        target="onnxruntime",
+        seed=0,
+        hard=True,
+    ),
+    Finding(
         "a layer that computes NaN of zeros in half precision, to which a pair rounds small values",
         """
 keras.config.set_dtype_policy('mixed_float16')

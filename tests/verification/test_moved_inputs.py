@@ -6,7 +6,7 @@ import pytest
 from keras import layers
 
 import qdq_workbench as qdq
-from qdq_workbench.verification.moved_inputs import BehindFirstFloats, first_floats, moved_outputs
+from qdq_workbench.verification.moved_inputs import BehindTensors, first_floats, moved_outputs
 
 
 def words(*, mask=False):
@@ -67,7 +67,7 @@ def test_from_there_on_the_model_computes_what_it_computes(mask):
     data[:, 4:] = 0
     q_model = quantized(model, data)
     calls = [len(layer._inbound_nodes) for layer in q_model.layers]
-    behind = BehindFirstFloats(q_model, [data])
+    behind = BehindTensors(q_model, [data], first_floats(q_model.plan.graph))
     assert behind.names == ["embed"]
     expected = np.asarray(q_model(data, training=False))
     np.testing.assert_allclose(behind.outputs(behind.values)[0], expected, rtol=1e-5, atol=1e-6)
@@ -102,7 +102,7 @@ def test_a_deep_model_of_words_verifies(tmp_path):
     data = tokens_of(model, 16)
     q_model = qdq.quantize_model(model, custom_qdq_cases=[qdq.AutoQDQCase()], target="onnxruntime")
     qdq.calibrate(q_model, data, verbose=False)
-    behind = BehindFirstFloats(q_model, [data])
+    behind = BehindTensors(q_model, [data], first_floats(q_model.plan.graph))
     step = q_model.activation_ranges()["embed"]
     wanted = [np.asarray(q_model(data, training=False))]
 

@@ -1,0 +1,109 @@
+"""The records of a comparison of two programs, and the comparison of the integers of one tensor."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from qdq_workbench.errors import VerificationError
+from qdq_workbench.quantizers import numerics
+from qdq_workbench.verification.keras_layout import Pads, fitting_layouts
+from qdq_workbench.verification.saturation import worst_saturation
+
+_OF_SATURATION = ("mean_difference", "allowed", "agreement")
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorParity:
+    """The difference between the file's and Keras's integers of one quantized tensor, both fed the file's values.
+
+    Args:
+        tensor: Name of the pair.
+        elements: The number of values compared.
+        off_by_one: The number of values that differ by one step.
+        worst: The largest difference, in steps.
+    """
+
+    tensor: str
+    elements: int
+    off_by_one: int
+    worst: int
+
+
+@dataclasses.dataclass(frozen=True)
+class OutputParity:
+    """The difference between one output of the file and of the Keras model.
+
+    Args:
+        output: Name of the output.
+        optimized: Whether ONNX Runtime's graph optimizations (its integer kernels) were on.
+        mean_difference: Mean absolute difference.
+        max_difference: Largest absolute difference.
+        allowed: The mean difference that the network's own sensitivity allows.
+        agreement: Share of positions with the same argmax over the last axis; None for an output with fewer than 2
+            axes or classes.
+        rewrite: The rewrite by ONNX Runtime that explains a larger difference, as text; empty if none is needed.
+        saturated: The failed comparison without exact sums, if the output passed only with exact sums.
+    """
+
+    output: str
+    optimized: bool
+    mean_difference: float
+    max_difference: float
+    allowed: float
+    agreement: float | None
+    rewrite: str = ""
+    saturated: OutputParity | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether the mean difference is within the tolerance; False for NaN."""
+        return self.mean_difference <= self.allowed
+
+
+def saturation_of(outputs: Iterable[OutputParity]) -> dict[str, Any] | None:
+    """Return the output with the largest error by saturation, for `processor_remark`; None if none saturates."""
+    return worst_saturation(
+        {"name": f"output {each.output!r}", **{key: getattr(each, key) for key in _OF_SATURATION}}
+        for each in (output.saturated for output in outputs)
+        if each is not None
+    )
+
+
+def compare_codes(
+    name: str, source: np.ndarray, codes: np.ndarray, qparams: numerics.QParams, pads: Pads | None, noise: float
+) -> TensorParity:
+    """Compare the integers of a Keras tensor with the file's, in whichever layout of the file fits best.
+
+    A difference of no more than `noise`, in float units, counts as 0.
+    """
+    ours = numerics.quantize(source.astype(np.float32), qparams).astype(np.int64)
+    candidates = fitting_layouts(codes.astype(np.int64), ours.shape, pads, int(qparams.zero_point))
+    require_fitting(candidates, name, codes, ours)
+    fitting = [np.abs(ours - candidate) for candidate in candidates]
+    difference = min(fitting, key=lambda d: d.sum())
+    difference = np.where(difference * float(qparams.scale) <= noise, 0, difference)
+    return TensorParity(name, ours.size, int((difference == 1).sum()), int(difference.max(initial=0)))
+
+
+def require_fitting(candidates: list[np.ndarray], tensor: str, values: np.ndarray, wanted: np.ndarray) -> None:
+    """Raise unless some layout of a file's tensor has the shape of the Keras model's.
+
+    Raises:
+        VerificationError: If there are no candidates.
+    """
+    if not candidates:
+        raise VerificationError(
+            "A tensor of the file has another shape than the Keras model's; export the model again. "
+            f"Received: tensor {tensor!r}, shape {values.shape}, expected {wanted.shape}"
+        )
+
+
+def top1_agreement(ours: np.ndarray, theirs: np.ndarray) -> float | None:
+    """Return the share of positions with the same argmax over the last axis; None without two axes and two classes."""
+    if ours.ndim < 2 or ours.shape[-1] < 2:
+        return None
+    return float((ours.argmax(-1) == theirs.argmax(-1)).mean())

@@ -1,0 +1,160 @@
+"""Comparison of a file's scales, zero points and integer weights with the model, independently of the exporter.
+
+A new export of the model would repeat a fault of the exporter. Here the pairs follow from the model's ranges, and the
+weights from its fake-quantized values: an integer weight of the file, dequantized, holds these values, times the gain
+of a folded batch normalization, in some layout. Sorted values do not depend on the layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import keras
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from qdq_workbench.conversion.engine.float_view import float_view
+from qdq_workbench.conversion.engine.folding import batch_norm_gain, folded_weight, spread_gain
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
+from qdq_workbench.export.encodings import Encoding
+from qdq_workbench.graph_builder import layer_weights
+from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QDQGraph
+from qdq_workbench.quantizers import numerics
+from qdq_workbench.quantizers.bias_room import least_weight_scale
+from qdq_workbench.quantizers.blocks import spread
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+from qdq_workbench.verification.report import Check
+from qdq_workbench.verification.structure import FileStructure, expected_structure, read_structure
+
+# A value is the product of a scale, a gain and an integer, in another order in the file.
+_ROUNDING = 4 * float(np.finfo(np.float32).eps)
+_SHOWN = 5
+_ZERO = 256 * float(np.finfo(np.float32).tiny)  # the exporter writes channels of scales below `tiny` as zeros
+
+
+def check_integers(proto: onnx.ModelProto, q_model: QuantizedModel) -> Check:
+    """Compare the pairs and integer weights of a float32 file with the model's ranges and weights.
+
+    Args:
+        proto: The file.
+        q_model: The model, planned for the file's target.
+    """
+    weights = dict(weight_differences(proto, q_model))
+    pairs = dict(pair_differences(read_structure(proto), q_model))
+    problems = [f"{kind} {name!r}: {wrong}" for kind, found in (("pair", pairs), ("weight", weights))
+                for name, wrong in found.items() if wrong]  # fmt: skip
+    if problems:
+        more = f" (and {len(problems) - _SHOWN} more)" if len(problems) > _SHOWN else ""
+        return Check("integers", passed=False, detail="; ".join(problems[:_SHOWN]) + more)
+    detail = f"the grids of {len(pairs)} pairs and the values of {len(weights)} weights follow from the model"
+    return Check("integers", passed=True, detail=detail)
+
+
+def pair_differences(found: FileStructure, q_model: QuantizedModel) -> Iterator[tuple[str, str]]:
+    """Yield every pair of a file that the model has, with how its grid differs from the model's range, "" for not.
+
+    Args:
+        found: From `read_structure` of the file.
+        q_model: The model, planned for the file's target.
+    """
+    ranges = q_model.activation_ranges()
+    for tensor in q_model.plan.tensors:
+        pair = found.pairs.get(tensor.name)
+        if tensor.kind != "activation" or pair is None:
+            continue
+        qparams = numerics.qparams_from_range(*ranges[tensor.name], tensor.quantizer)
+        wanted = expected_structure({tensor.name: Encoding(qparams.scale, qparams.zero_point, tensor.quantizer)}, {})
+        yield (
+            tensor.name,
+            "; ".join(
+                f"its {field.replace('_', ' ')} is {theirs}, and {ours} by the model's range"
+                for field in ("scale", "zero_point", "dtype", "bounds")
+                if (theirs := getattr(pair, field)) != (ours := getattr(wanted.pairs[tensor.name], field))
+            ),
+        )
+
+
+def weight_differences(proto: onnx.ModelProto, q_model: QuantizedModel) -> Iterator[tuple[str, str]]:
+    """Yield every integer weight of a file that the model has, with how its values differ from the model's, "" for not.
+
+    Args:
+        proto: The file.
+        q_model: The model, planned for the file's target.
+    """
+    weights, qparams = _file_weights(proto), q_model.weight_qparams()
+    layers = {call.node.layer: call.operation for call in float_view(q_model).calls}
+    folds = {fold.layer.layer: fold for fold in q_model.plan.lowering.folds}
+    for placement in q_model.plan.placements:
+        if placement.weight is None or placement.tensor not in weights:
+            continue
+        own, fold = qparams[placement.tensor], folds.get(placement.layer)
+        floats = dict(layer_weights(layers[placement.layer]))
+        values = np.asarray(numerics.fake_quantize(_array(floats[placement.weight]), own), np.float64)
+        scales = np.asarray(own.scale, np.float64)
+        bias = floats.get(placement.weight.removesuffix("kernel") + "bias")
+        biases = [np.zeros(1) if bias is None else _array(bias)]
+        if fold is not None and folded_weight(fold.layer.class_name, placement.weight):
+            gain, shift = batch_norm_gain(layers[fold.batch_norm.layer])
+            values = values * spread_gain(fold.layer.class_name, gain, values.shape)
+            scales = np.multiply.outer(scales, np.abs(gain))  # more than there are: a channel has one of each
+            biases += [biases[0] * gain, biases[0] * gain + shift]
+        raised = max((float(least_weight_scale(np.abs(np.concatenate(biases)), step).max())
+                      for step in _input_scales(q_model, placement.layer)), default=0.0)  # fmt: skip
+        yield placement.tensor, _difference(values, scales, *weights[placement.tensor], raised)
+
+
+def _array(variable: keras.Variable) -> np.ndarray:
+    return np.asarray(keras.ops.convert_to_numpy(variable))
+
+
+def _input_scales(q_model: QuantizedModel, layer: str) -> list[np.ndarray]:
+    """Return the scale of a layer's input at every call whose input is quantized."""
+    ranges, scales = q_model.activation_ranges(), []
+    for call in q_model.plan.graph.calls(layer):
+        placement = q_model.plan.input_placement(call.name, 0)
+        if placement is not None:
+            pair = q_model.plan.pair_of(placement)
+            scales.append(numerics.qparams_from_range(*ranges[pair.name], pair.quantizer).scale)
+    return scales
+
+
+def _file_weights(proto: onnx.ModelProto) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return the dequantized values of every integer weight of a file, and the scale of each."""
+    graph = QDQGraph(proto)
+    constants = {tensor.name: tensor for tensor in proto.graph.initializer}
+    found = {}
+    for node in proto.graph.node:
+        stored = constants.get(node.input[0]) if node.op_type == DEQUANTIZE else None
+        if stored is None or stored.data_type == onnx.TensorProto.INT32:  # of a bias
+            continue
+        codes = numpy_helper.to_array(stored).astype(np.int64)
+        scale, zero = graph.parameters(node)
+        settings = {attribute.name: attribute.i for attribute in node.attribute}
+        axis, block = settings.get("axis", 1), settings.get("block_size", 0)
+        spec = QuantizerSpec(axis=axis, block_size=block or None) if np.ndim(scale) else QuantizerSpec()
+        scales, zeros = (np.broadcast_to(spread(np.asarray(part), codes.shape, spec), codes.shape)
+                         for part in (scale, np.asarray(zero).astype(np.int64)))  # fmt: skip
+        found[node.name.removesuffix(f"/{DEQUANTIZE}")] = ((codes - zeros).astype(np.float64) * scales, scales)
+    return found
+
+
+def _difference(ours: np.ndarray, scales: np.ndarray, theirs: np.ndarray, steps: np.ndarray, most_raised: float) -> str:
+    """Return how the values of a weight in a file differ from the model's; "" for not.
+
+    Args:
+        ours: The model's values.
+        scales: The scales that the model gives them.
+        theirs: The file's values, of any layout.
+        steps: The scale of each of the file's values.
+        most_raised: The largest scale that the int32 bias of the layer may need.
+    """
+    if ours.size != theirs.size:
+        return f"it holds {theirs.size} values, and the model's {ours.size}"
+    wanted, held = np.sort(ours, axis=None), np.sort(theirs, axis=None)
+    apart, allowed = np.abs(wanted - held), _ROUNDING * np.abs(wanted) + _ZERO
+    # Scales are raised where an int32 bias would overflow, and the weights rounded again.
+    raised = steps[(steps > scales.min(initial=np.inf)) & (steps <= most_raised * (1 + _ROUNDING))].max(initial=0.0)
+    if (apart <= allowed + 0.5 * raised * (1 + _ROUNDING)).all():
+        return ""
+    return f"{int((apart > allowed).sum())} of {ours.size} values are not the model's, by up to {apart.max():.3g}"

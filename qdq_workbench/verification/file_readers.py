@@ -1,0 +1,87 @@
+"""Comparison of what the layers of a file read with what the plan says: a tensor, or the pair on it.
+
+The numbers do not tell: beside its pair a tensor differs by less than one step, and so do the results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx
+
+from qdq_workbench.export.insert_qdq import NARROWING
+from qdq_workbench.export.node_names import layer_of, layers_by_name
+from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE
+from qdq_workbench.placement.plan import PlacementPlan
+from qdq_workbench.verification.lowered import HELPERS
+from qdq_workbench.verification.report import Check
+
+_SHOWN = 5
+
+
+def check_readers(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:
+    """Check that the layers of a file read the pairs that the plan puts on their inputs, and no others.
+
+    Args:
+        plan: The plan that the file was exported from, or the same model planned again for the file's target.
+        proto: The file.
+    """
+    problems = list(reader_differences(plan, proto))
+    if problems:
+        more = f" (and {len(problems) - _SHOWN} more)" if len(problems) > _SHOWN else ""
+        return Check("readers", passed=False, detail="; ".join(problems[:_SHOWN]) + more)
+    return Check("readers", passed=True, detail="no layer reads a tensor beside its pair, or a pair that it is not to")
+
+
+def reader_differences(plan: PlacementPlan, proto: onnx.ModelProto) -> Iterator[str]:
+    """Yield the layers that read a tensor in float where the plan has a pair, or the pair where it has none.
+
+    Args:
+        plan: The plan that the file was exported from, or the same model planned again for the file's target.
+        proto: The file.
+    """
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    for node in proto.graph.node:
+        for name in set(node.input):
+            readers.setdefault(name, []).append(node)
+    clips = {node.output[0]: node for node in proto.graph.node if node.op_type == "Clip"}
+    names = layers_by_name(plan.graph.layers)
+    for node in proto.graph.node:
+        if node.op_type != QUANTIZE:
+            continue
+        pair = node.name.removesuffix(f"/{QUANTIZE}")
+        planned = _planned(plan, pair)
+        clip = clips.get(node.input[0])
+        source = node.input[0] if clip is None or clip.name != f"{pair}{NARROWING}" else clip.input[0]
+        dequantized = [each.output[0] for each in readers.get(node.output[0], ()) if each.op_type == DEQUANTIZE]
+        for layer in sorted(_layers_behind([source], readers, names)):
+            if planned.get(layer) == {True}:
+                yield f"{layer!r} reads the tensor of the pair {pair!r} in float, beside the pair"
+        for layer in sorted(_layers_behind(dequantized, readers, names)):
+            if planned.get(layer) == {False}:
+                yield f"{layer!r} reads the pair {pair!r}, and by the plan the tensor in float"
+
+
+def _planned(plan: PlacementPlan, pair: str) -> dict[str, set[bool]]:
+    """Return by layer whether its inputs that hold the tensor of a pair are quantized, over all of its calls."""
+    tensor = next((each.tensor for each in plan.tensors if each.name == pair), None)
+    found: dict[str, set[bool]] = {}
+    for reader, index in () if tensor is None else plan.graph.readers(tensor):
+        found.setdefault(reader.layer, set()).add(plan.input_placement(reader.name, index) is not None)
+    return found
+
+
+def _layers_behind(tensors: list[str], readers: dict[str, list[onnx.NodeProto]], names: dict[str, str]) -> set[str]:
+    """Return the layers whose nodes read the tensors, directly or behind nodes that only move values."""
+    found, seen, waiting = set(), set(tensors), list(tensors)
+    while waiting:
+        for node in readers.get(waiting.pop(), ()):
+            if node.op_type in (QUANTIZE, DEQUANTIZE, "Shape"):
+                continue
+            layer = layer_of(node.name, names)
+            if layer is not None:
+                found.add(layer)
+            if node.op_type in HELPERS:
+                waiting.extend(name for name in node.output if name not in seen)
+                seen.update(node.output)
+    return found
