@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 
 import keras
@@ -71,10 +70,16 @@ def check_broken(model, spec, target, folder, seed):
     except (TypeError, ValueError, tf.errors.OpError):
         return  # Keras cannot run the model
     break_one(model, seed)
-    with contextlib.suppress(qdq.QDQError):
+    before, path = state_of(model), folder / "broken.onnx"
+    try:
         q_model = qdq.quantize_model(model, quantization_spec=spec, target=target)
         qdq.calibrate(q_model, data_of(model, seed), verbose=False, freeze=True)
-        qdq.export_onnx(q_model, folder / "broken.onnx")
+        qdq.export_onnx(q_model, path)
+    except qdq.QDQError:
+        assert not any(folder.iterdir()), "a refused model leaves a file"
+    else:
+        assert path.is_file()
+    assert_same_state(state_of(model), before)
 
 
 def check_training(model, q_model, data):

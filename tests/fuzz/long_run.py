@@ -29,7 +29,7 @@ from hypothesis import strategies as st
 import qdq_workbench as qdq
 
 logging.getLogger("tensorflow").setLevel(logging.ERROR)
-TARGETS = ("tensorrt", "onnxruntime")
+TARGETS = ("tensorrt", "onnxruntime", "openvino")
 
 
 def main():

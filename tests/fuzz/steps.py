@@ -151,6 +151,7 @@ def activation(writer):
             "PReLU(shared_axes=[1, 2])",
             "ELU(alpha=0.5)",
             "Softmax()",
+            f"Softmax(axis={writer.pick([1, -1, -2])})",
             *(f"Activation({name!r})" for name in ACTIVATIONS),
         ]
     )
