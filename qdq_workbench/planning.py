@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from qdq_workbench.cases.auto import AutoQDQCase
 from qdq_workbench.cases.base import CustomQDQInsertionCase, GraphCase
 from qdq_workbench.errors import SpecError
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph_builder import BoundGraph, bind_graph, layer_weights
+from qdq_workbench.placement import planner
 from qdq_workbench.placement.ask_config import ask_config
 from qdq_workbench.placement.decide import decide, decisions_of
 from qdq_workbench.placement.decision import Decision
@@ -121,7 +123,32 @@ def explain(plan_or_model: Any, target: str | Target | None = None, *, latency: 
         target = latency.target
     if not isinstance(plan, PlacementPlan):
         plan = plan_placement(plan_or_model, target=target or "onnxruntime")
+    elif target is not None:
+        plan = retarget_plan(plan, target)
     return explain_plan(plan, target, latency)
+
+
+def retarget_plan(plan: PlacementPlan, target: str | Target) -> PlacementPlan:
+    """Return the plan for another target, as `meant_target` decides: the user's decisions stay, the pairs follow.
+
+    `AutoQDQCase` decides for the target of the plan, so it is asked again if the plan's decisions are those of a spec
+    and of this case for the plan's own target.
+
+    Args:
+        plan: The plan; it is not changed.
+        target: The target.
+
+    Raises:
+        TargetError: If there is no such target.
+    """
+    other = planner.retarget_plan(plan, target)
+    cases = {each.author for each in plan.decisions.values() if each.is_explicit and not _is_kept(each)}
+    if other.target_object == plan.target_object or cases != {AutoQDQCase.__name__}:
+        return other
+    # One made for a given target, or a plan that was changed by hand, decides otherwise than the case for this target.
+    if replace_cases(plan, plan.graph, [AutoQDQCase()]).decisions != plan.decisions:
+        return other
+    return replace_cases(other, plan.graph, [AutoQDQCase()])
 
 
 def replace_cases(

@@ -24,7 +24,8 @@ class AutoQDQCase(GraphCase):
     concatenations and pooling get pairs on their inputs.
 
     It adds to the defaults of the layer classes, and has no entries for what these quantize (convolutions, matrix
-    products, average pooling). A plan that is retargeted keeps the decisions that this case made for the first target.
+    products, average pooling). For a plan or a model that is retargeted or exported for another target it decides
+    again, if it is the plan's only case and was made without a target or for the plan's own.
 
     Args:
         target: A target's name or a `Target`; None for the one that the model is planned for.

@@ -13,6 +13,7 @@ import qdq_workbench as qdq
 from qdq_workbench import cases
 from qdq_workbench.errors import TargetError
 from qdq_workbench.placement.targets import get_target, target_names
+from qdq_workbench.planning import retarget_plan
 from qdq_workbench.spec import QuantizationSpec
 from qdq_workbench.verification import count_integer_kernels
 
@@ -230,3 +231,59 @@ def test_what_is_padded_with_infinity_has_no_range(case, target, tmp_path):
     if target == "onnxruntime":
         report = qdq.export_onnx(q_model, tmp_path / "q.onnx")
         assert qdq.verify_onnx(report.path, q_model, data).passed
+
+
+TARGETS = ["onnxruntime", "tensorrt", "openvino", "litert"]
+
+
+@pytest.fixture(scope="module")
+def decided():
+    """The plan of one network with the case, for every target."""
+    model = residual_net()
+    return {
+        target: qdq.plan_placement(model, custom_qdq_cases=[cases.AutoQDQCase()], target=target) for target in TARGETS
+    }
+
+
+@pytest.mark.parametrize("first", TARGETS)
+def test_it_decides_again_for_another_target(decided, first):
+    for target in TARGETS:
+        assert retarget_plan(decided[first], target) == decided[target]
+    assert decided["onnxruntime"].decisions != decided["tensorrt"].decisions
+
+
+def test_explain_and_exports_for_another_target_are_those_of_its_own_plan(decided, tmp_path):
+    model = residual_net()
+    q_model = qdq.quantize_model(model, custom_qdq_cases=[cases.AutoQDQCase()], target="onnxruntime")
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    assert qdq.explain(q_model, "tensorrt").layers == qdq.explain(decided["tensorrt"]).layers
+    report = qdq.export_onnx(q_model, tmp_path / "model.onnx", target="tensorrt")
+    planned = [tensor.name for tensor in decided["tensorrt"].tensors if tensor.kind == "activation"]
+    assert report.activations == len(planned)
+    assert qdq.verify_onnx(report.path, q_model, samples(model)).passed
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [cases.AutoQDQCase("tensorrt")],
+        [cases.AutoQDQCase(), cases.MaxPoolQDQCase()],
+        [cases.ResidualConnectionQDQCase()],
+    ],
+    ids=["made for another target", "with another case", "another case"],
+)
+def test_what_others_decided_stays(given):
+    plan = qdq.plan_placement(residual_net(), custom_qdq_cases=given, target="onnxruntime")
+    assert retarget_plan(plan, "litert").decisions == plan.decisions
+
+
+def test_what_the_user_decided_stays_beside_it():
+    model, spec = residual_net(), QuantizationSpec()
+    name = next(layer.name for layer in model.layers if isinstance(layer, layers.Add))
+    spec.add(name, quantize_input=False, quantize_output=False)
+    plans = [
+        qdq.plan_placement(model, quantization_spec=spec, custom_qdq_cases=[cases.AutoQDQCase()], target=target)
+        for target in ("onnxruntime", "tensorrt")
+    ]
+    assert retarget_plan(plans[0], "tensorrt") == plans[1]
+    assert plans[1].decisions[name].is_float

@@ -15,8 +15,8 @@ from qdq_workbench.conversion.engine.quantized_model import BEGINS_ANEW, Quantiz
 from qdq_workbench.errors import UncalibratedError
 from qdq_workbench.graph_builder import BoundGraph, inner_layers
 from qdq_workbench.placement.plan import Placement, PlacementPlan, PlannedTensor
-from qdq_workbench.placement.planner import retarget_plan
 from qdq_workbench.placement.targets import Target
+from qdq_workbench.planning import retarget_plan
 from qdq_workbench.quantizers.fixed import FixedQuantizer
 
 
@@ -24,7 +24,8 @@ def retarget(q_model: QuantizedModel, target: str | Target) -> QuantizedModel:
     """Return the quantized model planned for another target, with the ranges that it already has.
 
     The user's settings, the weights and the ranges stay; the grids change, and the pairs that only a target requires.
-    No data are needed, because `calibrate` records the range of every activation tensor.
+    `AutoQDQCase` decides again, for the other target; other cases keep what they decided. No data are needed, because
+    `calibrate` records the range of every activation tensor.
 
     Args:
         q_model: A calibrated model made by `quantize_model`; it is only read.
