@@ -108,8 +108,8 @@ load: $(STAMP)  ## Use a bench of LAYERS=3000 for ACTIONS=1000, then one in Jupy
 soak: $(STAMP)  ## Do the tests notice? MUTANTS=13 per room, ROOMS="graph spec", SEED=; results in build/mutation
 	@$(BIN)/python tests/mutation/long_run.py --mutants $(or $(MUTANTS),13) --seed $(or $(SEED),0) $(if $(ROOMS),--rooms $(ROOMS)) $(ARGS)
 
-notebooks: $(STAMP)  ## Run the notebooks as a reader does, where the tests train for less time; ONLY="03 09"
-	@$(BIN)/python tests/notebooks/long_run.py $(if $(ONLY),--only $(ONLY))
+notebooks: $(STAMP)  ## Run the notebooks as a reader does, each in 180 s at most (LIMIT=); ONLY="03 09"
+	@$(BIN)/python tests/notebooks/long_run.py --seconds $(or $(LIMIT),180) $(if $(ONLY),--only $(ONLY))
 
 lab: $(STAMP)  ## Open JupyterLab on the quickstart notebook
 	@$(BIN)/qdq-workbench lab

@@ -44,6 +44,16 @@ class Batches(CalibrationDataReader):
         return next(self._samples, None)
 
 
+def with_biases(model: keras.Model) -> keras.Model:
+    """Draw the biases of a network that was not trained: files leave out those of 0, and would be too small."""
+    generator = np.random.default_rng(0)
+    for layer in model.layers:
+        bias = layer.beta if isinstance(layer, keras.layers.BatchNormalization) else getattr(layer, "bias", None)
+        if bias is not None:
+            bias.assign(0.1 * generator.normal(size=bias.shape))
+    return model
+
+
 def write_files(model: keras.Model, data: np.ndarray, folder: pathlib.Path) -> dict[str, pathlib.Path]:
     """Write the float file, ours, and two of quantize_static's."""
     paths = {"float": qdq.export_float_onnx(model, folder / "float.onnx")}
@@ -122,7 +132,7 @@ def main() -> None:
     }
     for name in options.networks:
         keras.utils.set_random_seed(0)
-        model = makers[name]()
+        model = with_biases(makers[name]())
         data = np.random.default_rng(0).normal(size=(SAMPLES, *model.input_shape[1:])).astype(np.float32)
         with tempfile.TemporaryDirectory() as folder:
             paths = write_files(model, data, pathlib.Path(folder))

@@ -10,6 +10,7 @@ TITLES = {
     "howto/accuracy.md": "My model lost accuracy",
     "howto/custom_layer.md": "Custom layer",
     "howto/firmware.md": "Ship to firmware",
+    "howto/four_bits.md": "4 bits",
     "howto/verification_failed.md": "Verification failed",
     "importing.md": "Importing models",
     "layer_families.md": "Layer families",

@@ -19,6 +19,13 @@ def benchmark(monkeypatch):
     return importlib.import_module
 
 
+def test_every_record_is_listed():
+    listed = (ROOT / "benchmarks/README.md").read_text(encoding="utf-8")
+
+    records = sorted(path.name for path in (ROOT / "benchmarks/results").glob("*.md"))
+    assert [name for name in records if f"(results/{name})" not in listed] == []
+
+
 def test_compare_flags_what_is_worse_than_the_margin(benchmark):
     stored = {"a: x / y": 1.0, "b: x / y": 1.0, "c: x / y": 1.0}
     found = {"a: x / y": 1.3, "b: x / y": 1.2, "c: x / y": 0.7, "d: x / y": 5.0}

@@ -97,6 +97,13 @@ def test_a_name_on_two_pages_and_one_that_is_not_public_are_found():
     assert faults(pages) == ["errors.first_line", "strip"]
 
 
+@pytest.mark.parametrize("module", ["tfmot", "mct"])
+def test_the_page_on_migrating_tells_of_every_name_of_the_interfaces(module):
+    page = (DOCS / "migrating.md").read_text(encoding="utf-8")
+
+    assert [name for name in importlib.import_module(f"qdq_workbench.{module}").__all__ if name not in page] == []
+
+
 def test_every_page_of_the_api_is_named_by_the_first():
     names = {path.name for path in (DOCS / "api").glob("*.md")} - {"index.md"}
 

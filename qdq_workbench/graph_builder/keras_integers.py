@@ -20,6 +20,7 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
+from qdq_workbench._pages import page
 from qdq_workbench.errors import UnsupportedModelError, first_line
 from qdq_workbench.graph.contractions import product_terms
 from qdq_workbench.graph_builder.layer_parts import inner_layers, layer_weights
@@ -101,8 +102,8 @@ def _mode_of(layer: Any) -> str | None:
 def _refusal(layer: Any, path: str, why: str) -> UnsupportedModelError:
     return UnsupportedModelError(
         f"Keras has quantized layer {path!r} in a way that cannot be read: {why}. Give the float model, as it was "
-        "before "
-        "model.quantize(...); int8, int4 and gptq without activation order are read. "
+        "before model.quantize(...); int8, int4 and gptq without activation order are read: "
+        f"{page('howto/four_bits.md', 'Models that Keras quantized')}. "
         f"Received: layer of class {type(layer).__name__} with dtype policy {layer.dtype_policy.name!r}"
     )
 

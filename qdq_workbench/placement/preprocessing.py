@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from qdq_workbench._pages import page
 from qdq_workbench.errors import UnsupportedModelError
 from qdq_workbench.graph.kinds import TABLES, classes_of
 from qdq_workbench.graph.model_graph import ModelGraph, Node
@@ -31,7 +32,8 @@ def check_preprocessing(graph: ModelGraph, *, structured: bool = True) -> None:
     more = ", ..." if len(found) > _SHOWN else ""
     raise UnsupportedModelError(
         "The model computes with text or looks values up in a table, which no exported file can hold and no grid can "
-        f"stand for: {shown}{more}. {recipe} Received: model {graph.name!r}"
+        f"stand for: {shown}{more}. {recipe} More on {page('layer_families.md', 'Further layers')}. "
+        f"Received: model {graph.name!r}"
     )
 
 

@@ -167,17 +167,21 @@ def test_renamed_layers(tmp_path):
 def test_what_is_no_model_is_refused_by_name(tmp_path):
     with pytest.raises(FileAccessError, match="no such file"):
         qdq.load_model(tmp_path / "missing.keras")
-    with pytest.raises(UnsupportedModelError, match=r"SavedModel.*model\.save\('model\.h5'\)"):
+    with pytest.raises(UnsupportedModelError, match=r"SavedModel.*model\.save\('model\.h5'\).*docs importing .Recipes"):
         qdq.load_model(tmp_path)
     weights = tmp_path / "weights.weights.h5"
     residual_net().save_weights(weights)
-    with pytest.raises(UnsupportedModelError, match=r"model\.load_weights"):
+    with pytest.raises(UnsupportedModelError, match=r"model\.load_weights.*qdq-workbench docs importing"):
         qdq.load_model(weights)
     archive = tmp_path / "model.keras"
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("metadata.json", json.dumps({"keras_version": "2.15.0"}))
-    with pytest.raises(UnsupportedModelError, match=r"Keras 2\.15\.0.*model\.h5"):
+    with pytest.raises(UnsupportedModelError, match=r"Keras 2\.15\.0.*model\.h5.*docs importing .Recipes"):
         qdq.load_model(archive)
+    for name, text in {"model.onnx": b"x", "model.h5": b"x", "cut.keras": b"PK\x03\x04"}.items():
+        (tmp_path / name).write_bytes(text)
+        with pytest.raises(UnsupportedModelError, match="qdq-workbench docs importing"):
+            qdq.load_model(tmp_path / name)
     with pytest.raises(FileAccessError, match="string or a pathlib"):
         qdq.load_model(7)
 

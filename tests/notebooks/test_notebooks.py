@@ -7,14 +7,29 @@ All train for less time than a reader's (`SHORT` in run_notebook.py); `make note
 import ast
 import json
 import pathlib
+import subprocess
+import sys
 
 import pytest
+from notebooks import long_run
 from notebooks.run_notebook import SHORT, shortened
 from project import ROOT
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 RUNNER = pathlib.Path(__file__).with_name("run_notebook.py")
 WIDGETS = ("Workbench(", "GraphView(")
+
+
+@pytest.mark.parametrize(("limit", "status", "said"), [("60", 0, ""), ("-1", 1, ", more than -1 s")])
+def test_a_notebook_that_takes_too_long_fails_the_long_run(limit, status, said, monkeypatch, capsys):
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 0, "", ""))
+    monkeypatch.setattr(sys, "argv", ["long_run.py", "--only", "01", "--seconds", limit])
+
+    with pytest.raises(SystemExit) as left:
+        long_run.main()
+
+    assert left.value.code == status
+    assert capsys.readouterr().out == f"01_quickstart.ipynb: passed, 0 s{said}\n"
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -15,6 +15,7 @@ import keras
 from qdq_workbench._documents import parse_json
 from qdq_workbench._files import as_path
 from qdq_workbench._interrupts import interrupts_held
+from qdq_workbench._pages import page
 from qdq_workbench._scratch import check_room, scratch_folder
 from qdq_workbench._warned_line import warn_caller
 from qdq_workbench.conversion.engine.own_attributes import without_state
@@ -56,7 +57,7 @@ def load_model(
     """
     file = as_path(path, FileAccessError)
     if file.is_dir():
-        raise UnsupportedModelError(_SAVED_MODEL.format(path=str(path)))
+        raise UnsupportedModelError(f"{_SAVED_MODEL} Received: path={str(path)!r}")
     if not file.is_file():
         raise FileAccessError(f"There is no such file. Received: path={str(path)!r}")
     objects = dict(custom_objects or {})
@@ -73,7 +74,8 @@ def load_model(
         raise UnsupportedModelError(
             "Keras cannot read the model. Expected a .keras file, or an HDF5 file with its architecture, of a model "
             "whose own classes are registered (keras.saving.register_keras_serializable) or passed as custom_objects"
-            f"{lambdas}. Keras says: {first_line(error)}. {_reason(error)}Received: path={str(path)!r}"
+            f"{lambdas}: {page('importing.md')}. Keras says: {first_line(error)}. {_reason(error)}"
+            f"Received: path={str(path)!r}"
         ) from error
 
 
@@ -103,7 +105,7 @@ def _load_hdf5(file: pathlib.Path, objects: dict[str, Any], *, safe_mode: bool) 
     if text is None:
         raise UnsupportedModelError(
             "The file holds weights without an architecture. Build the network with Keras 3 and read the weights into "
-            f"it: model.load_weights(path). Received: path={str(file)!r}"
+            f"it: model.load_weights(path); more on {page('importing.md')}. Received: path={str(file)!r}"
         )
     config = parse_json(text)
     translated = unwrap_single_ends(config if version.startswith("3") else translate(config))
@@ -140,5 +142,5 @@ def _without_own_state(config: dict[str, Any]) -> dict[str, Any]:
 _SAVED_MODEL = (
     "The path is a folder: a TensorFlow SavedModel holds compiled functions and no layers, so there is nothing to "
     "quantize. Save the model as HDF5 where it was made (model.save('model.h5')), or build the network with Keras 3 "
-    "and copy the weights. Received: path={path!r}"
+    f"and copy the weights: {page('importing.md', 'Recipes')}."
 )

@@ -9,6 +9,7 @@ import zipfile
 import h5py
 
 from qdq_workbench._documents import parse_json
+from qdq_workbench._pages import page
 from qdq_workbench.conversion.files.own_data import check_own_data
 from qdq_workbench.errors import UnsupportedModelError
 
@@ -49,9 +50,13 @@ def check_archive(file: pathlib.Path) -> None:
         BadZipFile: If a part of it is damaged.
     """
     if file.suffix.lower() in _OTHERS:
-        raise UnsupportedModelError(f"{_OTHERS[file.suffix.lower()]}. Received: path={str(file)!r}")
+        raise UnsupportedModelError(
+            f"{_OTHERS[file.suffix.lower()]}; more on {page('importing.md')}. Received: path={str(file)!r}"
+        )
     if not zipfile.is_zipfile(file):
-        raise UnsupportedModelError(f"{_what_it_is(file)}. Received: path={str(file)!r}")
+        raise UnsupportedModelError(
+            f"{_what_it_is(file)}; more on {page('importing.md')}. Received: path={str(file)!r}"
+        )
     with zipfile.ZipFile(file) as archive:
         names = archive.namelist()
         claimed = sum(member.file_size for member in archive.infolist())
@@ -98,5 +103,6 @@ def _refuse_keras_2(archive: zipfile.ZipFile, file: pathlib.Path) -> None:
             f"The file was written by Keras {version}, whose .keras files Keras 3 cannot read. Save it as HDF5 there, "
             "in an environment with TensorFlow and tf_keras: "
             "tf_keras.models.load_model('model.keras').save('model.h5'); the HDF5 file loads here. "
+            f"More on {page('importing.md', 'Recipes')}. "
             f"Received: path={str(file)!r}"
         )

@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from qdq_workbench._pages import page
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export.encodings import Encoding
 from qdq_workbench.export.firmware.tensors import Floats, Integers, Pending, clamp, same_grid
 from qdq_workbench.graph.model_graph import Node
 
+#: The section about what firmware has and refuses, for messages.
+WHAT_IT_LACKS = page("howto/firmware.md", "What it does not have")
 _AXES = {1: "C", 3: "HWC"}
 
 
@@ -156,6 +159,6 @@ def refusal(node: Node, why: str, advice: str) -> ExportError:
         advice: What to do, without a full stop.
     """
     return ExportError(
-        f"The layer {node.layer!r} has no integer form for firmware: {why}. {advice}. "
+        f"The layer {node.layer!r} has no integer form for firmware: {why}. {advice}. More on {WHAT_IT_LACKS}. "
         f"Received: {node.class_name} {node.name!r}"
     )

@@ -22,7 +22,7 @@ from qdq_workbench.conversion.engine.retarget import in_float32
 from qdq_workbench.errors import ExportError, TargetError
 from qdq_workbench.export.encode import encode_activations, encode_weights
 from qdq_workbench.export.firmware.c_header import c_header as header_text
-from qdq_workbench.export.firmware.program import Program
+from qdq_workbench.export.firmware.program import WHAT_IT_LACKS, Program
 from qdq_workbench.export.firmware.walk import Walk
 from qdq_workbench.export.other_targets import planned_for
 from qdq_workbench.placement.plan import PlacementPlan
@@ -217,7 +217,8 @@ def _check_grids(plan: PlacementPlan) -> None:
         if not (whole or (tensor.kind == "weight" and spec.num_bits <= 8)):
             raise ExportError(
                 "Firmware has activations of 8 bits on the whole of their type, and weights of at most 8 bits. "
-                f"Quantize {tensor.name!r} so. Received: num_bits={spec.num_bits}, narrow_range={spec.narrow_range}"
+                f"Quantize {tensor.name!r} so; more on {WHAT_IT_LACKS}. "
+                f"Received: num_bits={spec.num_bits}, narrow_range={spec.narrow_range}"
             )
 
 

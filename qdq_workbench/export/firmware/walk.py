@@ -14,7 +14,7 @@ from typing import Any
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export.encodings import Encoding
 from qdq_workbench.export.firmware.kernels import Kernels, pads_of
-from qdq_workbench.export.firmware.program import Program, refusal
+from qdq_workbench.export.firmware.program import WHAT_IT_LACKS, Program, refusal
 from qdq_workbench.export.firmware.tensors import Floats, Integers, Padded, Pending, Value, same_grid
 from qdq_workbench.graph.free_names import free_name
 from qdq_workbench.graph.kinds import BATCH_NORMALIZATION
@@ -321,7 +321,7 @@ def _check_classes(graph: ModelGraph, lowering: Lowering) -> None:
         shown = ", ".join(found[:_NAMED]) + (f" and {len(found) - _NAMED} more" if len(found) > _NAMED else "")
         raise ExportError(
             f"Firmware has no integer form of these layers. {_OUTSIDE}. It has: {', '.join(KNOWN)}; activations ReLU "
-            f"and ReLU6 behind them, softmax at the end. Received: {shown}"
+            f"and ReLU6 behind them, softmax at the end: {WHAT_IT_LACKS}. Received: {shown}"
         )
 
 
