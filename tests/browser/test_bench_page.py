@@ -5,6 +5,7 @@ import types
 import pytest
 from browser.bench_page import SIDE_PANES, WORK_PANES, BenchPage
 from browser.conftest import SCREENSHOTS
+from browser.jupyter import answer_of
 
 from qdq_widgets.curves import Curves, Scores
 from qdq_widgets.panes.variants import variants_table
@@ -106,6 +107,23 @@ def stop_the_work_that_went_on(bench):
     foot.get_by_text("Stopped: calibration").wait_for()
 
 
+def leave_the_whole_page(bench):
+    """Without a kernel too, or nothing but another load of the page would bring JupyterLab back."""
+    bench.screenshot("kernel_gone_whole_page")
+    assert bench.root.bounding_box()["x"] == 0
+    bench.root.get_by_role("button", name="Back to the notebook").click()
+    bench.wait_for(lambda: bench.root.bounding_box()["x"] > 0, "the bench is in its cell again")
+
+
+def copy_the_code(bench):
+    """The code by which the banner sends its reader on is in the clipboard after a click."""
+    bench.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    bench.root.get_by_role("button", name="Copy").click()
+    bench.root.get_by_role("button", name="Copied").wait_for()
+    copied = answer_of(bench.page, "() => navigator.clipboard.readText()")
+    assert copied == bench.root.locator("textarea:visible").first.input_value()
+
+
 @pytest.fixture(scope="module")
 def notebook(open_notebook):
     """A notebook whose kernel has imported Keras and the bench; the last test ends that kernel."""
@@ -203,12 +221,16 @@ def test_a_page_that_is_loaded_again_and_a_kernel_that_dies(notebook, index):
 
     notebook.ask(LONG_WORK)
     bench.root.get_by_text("epoch 1 of 500").first.wait_for()
+    bench.root.get_by_role("button", name="Whole page").click()
+    bench.wait_until("wb.view.room.full_page")
     notebook.kill_kernel()
     banner = bench.root.get_by_role("alert").filter(has_text="The kernel is gone")
     banner.wait_for()
     banner.filter(has_text="ended with it: fine-tuning").wait_for()
     assert banner.count() == 1
     assert not bench.root.get_by_text("epoch 1 of 500").first.is_visible()
+    leave_the_whole_page(bench)
+    notebook.close_dialog()  # the whole page lay over it
     assert bench.root.evaluate(ICONS) == 0
     badge = bench.root.locator(".qdqw-badge.weight.all, .qdqw-badge.weight:not(.impossible)").first
     before = badge.get_attribute("class")
@@ -217,6 +239,7 @@ def test_a_page_that_is_loaded_again_and_a_kernel_that_dies(notebook, index):
     assert bench.root.locator("button:enabled:visible").filter(has_text="Keep").count() == 0
     bench.open("Code & files")
     assert "block1_conv" in bench.root.locator("textarea:visible").first.input_value()
+    copy_the_code(bench)
     bench.screenshot("kernel_gone")
 
 
