@@ -243,18 +243,23 @@ def test_a_page_that_is_loaded_again_and_a_kernel_that_dies(notebook, index):
     bench.screenshot("kernel_gone")
 
 
-def test_the_table_of_variants_is_not_cut_on_a_laptop(browser):
-    """960 pixels, less what JupyterLab takes at both sides of a cell."""
+@pytest.mark.parametrize("width", [750, 436])
+@pytest.mark.parametrize("targets", [("tensorrt", "onnxruntime"), ("tensorrt", "tensorrt")])
+def test_the_table_of_variants_is_not_cut(browser, width, targets):
+    """In 960 pixels of a laptop, less what JupyterLab takes at both sides of a cell; and beside two graphs."""
     name = "sparse_categorical_accuracy"
     times = types.SimpleNamespace(total_ms=1.234, speedup=2.11, baseline=types.SimpleNamespace(total_ms=3.2))
     work = types.SimpleNamespace(latency=times)
     variants = [
         Variant(called, BenchState(None, (), "full", target), 12, 5, 6, name, 0.98, 123456, "fine-tuned", 0.873, work)
-        for called, target in (("all int8, percentile 99.9", "tensorrt"), ("head in float", "onnxruntime"))
+        for called, target in zip(("all int8, percentile 99.9", "head in float"), targets, strict=True)
     ]
     table = variants_table(variants, Curves(Scores(0.1, {name: 0.99})))
-    page = browser.new_page(viewport={"width": 750, "height": 400})
-    page.set_content(f'{style_sheet(400)}<div class="qdq-bench"><div class="qdq-pane">{table}</div></div>')
+    page = browser.new_page(viewport={"width": width, "height": 400})
+    pane = f'<div class="qdq-side"><div class="qdq-pane">{table}</div></div>'
+    page.set_content(f'{style_sheet(400)}<div class="qdq-bench">{pane}</div>')
     drawn = page.locator(".qdq-scroll")
+    page.screenshot(path=SCREENSHOTS / f"variants_{width}_{len(set(targets))}.png")
     assert drawn.evaluate("it => it.scrollWidth - it.clientWidth") == 0
+    assert page.locator("td", has_text="fine-tuned").first.is_visible()
     page.close()
