@@ -245,7 +245,7 @@ def test_a_page_that_is_loaded_again_and_a_kernel_that_dies(notebook, index):
 
 @pytest.mark.parametrize("width", [750, 436])
 @pytest.mark.parametrize("targets", [("tensorrt", "onnxruntime"), ("tensorrt", "tensorrt")])
-def test_the_table_of_variants_is_not_cut(browser, width, targets):
+def test_the_table_of_variants_is_not_cut_on_a_laptop(browser, width, targets):
     """In 960 pixels of a laptop, less what JupyterLab takes at both sides of a cell; and beside two graphs."""
     name = "sparse_categorical_accuracy"
     times = types.SimpleNamespace(total_ms=1.234, speedup=2.11, baseline=types.SimpleNamespace(total_ms=3.2))
