@@ -197,6 +197,31 @@ def test_learned_rounding_by_clicks_is_scored_and_undone(notebook, index):
     bench.root.locator(".qdq-scroll:visible", has_text="accuracy before").wait_for(state="detached")
 
 
+def test_an_export_into_a_missing_folder_and_one_that_fails(notebook, index):
+    notebook.replace_and_run(index, ROUNDING)
+    bench = BenchPage(notebook, index, SCREENSHOTS)
+    bench.open("Export")
+    verified = bench.root.locator(".qdq-verdict.qdq-int8:visible", has_text="Verified")
+    write_to(bench, "new/inner/net.onnx")
+    bench.click("Make the folder and go on")
+    verified.filter(has_text="new/inner/net.onnx").wait_for()
+    assert bench.value("(wb.exports[-1].passed, wb.exports[-1].path.exists())") == "(True, True)"
+    notebook.ask("import pathlib; pathlib.Path('taken.tflite').mkdir()")
+    write_to(bench, "taken.tflite")
+    bench.root.locator(".qdq-verdict.qdq-failed:visible", has_text="Not exported: taken.tflite").wait_for()
+    bench.root.locator(".qdq-error:visible", has_text="taken.tflite").wait_for()
+    bench.screenshot("export_failed")
+    assert verified.count() == 0
+    assert bench.value("len(wb.exports)") == "1"
+
+
+def write_to(bench, name):
+    path = bench.field("File")
+    path.fill(name)
+    path.press("Tab")
+    bench.click("Export")
+
+
 def test_a_page_that_is_loaded_again_and_a_kernel_that_dies(notebook, index):
     notebook.replace_and_run(index, CODE)
     bench = BenchPage(notebook, index, SCREENSHOTS)
