@@ -222,6 +222,25 @@ def write_to(bench, name):
     bench.click("Export")
 
 
+def test_a_score_that_is_stopped_is_no_error(notebook, index):
+    many = "validation_data=tuple(np.repeat(value, 400, axis=0) for value in samples)"
+    notebook.replace_and_run(index, ROUNDING.replace("validation_data=samples", many))
+    bench = BenchPage(notebook, index, SCREENSHOTS)
+    notebook.ask("wb.effects.measuring = False; wb.configure('conv', 'weight', num_bits=4)")  # not scored yet
+    bench.open("Training")
+    size = bench.field("Batch size")
+    size.fill("1")  # 25,600 steps
+    size.press("Tab")
+    bench.click("Score only")
+    bench.wait_until("wb.jobs.current is not None and wb.jobs.current.label == 'evaluation'")
+    bench.click("Stop")
+    bench.wait_until("wb.jobs.current is None")
+    bench.root.locator(".qdq-foot").get_by_text("Stopped: evaluation").wait_for()
+    bench.screenshot("score_stopped")
+    assert bench.root.locator(".qdq-error:visible").count() == 0
+    assert bench.value("wb.stage") == "calibrated"
+
+
 def test_a_page_that_is_loaded_again_and_a_kernel_that_dies(notebook, index):
     notebook.replace_and_run(index, CODE)
     bench = BenchPage(notebook, index, SCREENSHOTS)
