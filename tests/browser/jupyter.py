@@ -238,8 +238,11 @@ class Notebook:
         return False
 
     def kill_kernel(self) -> None:
-        """End the kernel's process, as a crash does, and close JupyterLab's own word about it."""
+        """End the kernel's process, as a crash does; JupyterLab says so in a dialog."""
         os.kill(int(text_of(self.ask("import os; print(os.getpid())"))), signal.SIGKILL)
+
+    def close_dialog(self) -> None:
+        """Accept what JupyterLab says in a dialog."""
         self.page.locator(".jp-Dialog button.jp-mod-accept").click()
 
     def run(self, index: int) -> list[dict[str, Any]]:

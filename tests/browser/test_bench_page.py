@@ -5,6 +5,7 @@ import types
 import pytest
 from browser.bench_page import SIDE_PANES, WORK_PANES, BenchPage
 from browser.conftest import SCREENSHOTS
+from browser.jupyter import answer_of
 
 from qdq_widgets.curves import Curves, Scores
 from qdq_widgets.panes.variants import variants_table
@@ -106,6 +107,23 @@ def stop_the_work_that_went_on(bench):
     foot.get_by_text("Stopped: calibration").wait_for()
 
 
+def leave_the_whole_page(bench):
+    """Without a kernel too, or nothing but another load of the page would bring JupyterLab back."""
+    bench.screenshot("kernel_gone_whole_page")
+    assert bench.root.bounding_box()["x"] == 0
+    bench.root.get_by_role("button", name="Back to the notebook").click()
+    bench.wait_for(lambda: bench.root.bounding_box()["x"] > 0, "the bench is in its cell again")
+
+
+def copy_the_code(bench):
+    """The code by which the banner sends its reader on is in the clipboard after a click."""
+    bench.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    bench.root.get_by_role("button", name="Copy").click()
+    bench.root.get_by_role("button", name="Copied").wait_for()
+    copied = answer_of(bench.page, "() => navigator.clipboard.readText()")
+    assert copied == bench.root.locator("textarea:visible").first.input_value()
+
+
 @pytest.fixture(scope="module")
 def notebook(open_notebook):
     """A notebook whose kernel has imported Keras and the bench; the last test ends that kernel."""
@@ -179,6 +197,50 @@ def test_learned_rounding_by_clicks_is_scored_and_undone(notebook, index):
     bench.root.locator(".qdq-scroll:visible", has_text="accuracy before").wait_for(state="detached")
 
 
+def test_an_export_into_a_missing_folder_and_one_that_fails(notebook, index):
+    notebook.replace_and_run(index, ROUNDING)
+    bench = BenchPage(notebook, index, SCREENSHOTS)
+    bench.open("Export")
+    verified = bench.root.locator(".qdq-verdict.qdq-int8:visible", has_text="Verified")
+    write_to(bench, "new/inner/net.onnx")
+    bench.click("Make the folder and go on")
+    verified.filter(has_text="new/inner/net.onnx").wait_for()
+    assert bench.value("(wb.exports[-1].passed, wb.exports[-1].path.exists())") == "(True, True)"
+    notebook.ask("import pathlib; pathlib.Path('taken.tflite').mkdir()")
+    write_to(bench, "taken.tflite")
+    bench.root.locator(".qdq-verdict.qdq-failed:visible", has_text="Not exported: taken.tflite").wait_for()
+    bench.root.locator(".qdq-error:visible", has_text="taken.tflite").wait_for()
+    bench.screenshot("export_failed")
+    assert verified.count() == 0
+    assert bench.value("len(wb.exports)") == "1"
+
+
+def write_to(bench, name):
+    path = bench.field("File")
+    path.fill(name)
+    path.press("Tab")
+    bench.click("Export")
+
+
+def test_a_score_that_is_stopped_is_no_error(notebook, index):
+    many = "validation_data=tuple(np.repeat(value, 400, axis=0) for value in samples)"
+    notebook.replace_and_run(index, ROUNDING.replace("validation_data=samples", many))
+    bench = BenchPage(notebook, index, SCREENSHOTS)
+    notebook.ask("wb.effects.measuring = False; wb.configure('conv', 'weight', num_bits=4)")  # not scored yet
+    bench.open("Training")
+    size = bench.field("Batch size")
+    size.fill("1")  # 25,600 steps
+    size.press("Tab")
+    bench.click("Score only")
+    bench.wait_until("wb.jobs.current is not None and wb.jobs.current.label == 'evaluation'")
+    bench.click("Stop")
+    bench.wait_until("wb.jobs.current is None")
+    bench.root.locator(".qdq-foot").get_by_text("Stopped: evaluation").wait_for()
+    bench.screenshot("score_stopped")
+    assert bench.root.locator(".qdq-error:visible").count() == 0
+    assert bench.value("wb.stage") == "calibrated"
+
+
 def test_a_page_that_is_loaded_again_and_a_kernel_that_dies(notebook, index):
     notebook.replace_and_run(index, CODE)
     bench = BenchPage(notebook, index, SCREENSHOTS)
@@ -203,12 +265,16 @@ def test_a_page_that_is_loaded_again_and_a_kernel_that_dies(notebook, index):
 
     notebook.ask(LONG_WORK)
     bench.root.get_by_text("epoch 1 of 500").first.wait_for()
+    bench.root.get_by_role("button", name="Whole page").click()
+    bench.wait_until("wb.view.room.full_page")
     notebook.kill_kernel()
     banner = bench.root.get_by_role("alert").filter(has_text="The kernel is gone")
     banner.wait_for()
     banner.filter(has_text="ended with it: fine-tuning").wait_for()
     assert banner.count() == 1
     assert not bench.root.get_by_text("epoch 1 of 500").first.is_visible()
+    leave_the_whole_page(bench)
+    notebook.close_dialog()  # the whole page lay over it
     assert bench.root.evaluate(ICONS) == 0
     badge = bench.root.locator(".qdqw-badge.weight.all, .qdqw-badge.weight:not(.impossible)").first
     before = badge.get_attribute("class")
@@ -217,21 +283,27 @@ def test_a_page_that_is_loaded_again_and_a_kernel_that_dies(notebook, index):
     assert bench.root.locator("button:enabled:visible").filter(has_text="Keep").count() == 0
     bench.open("Code & files")
     assert "block1_conv" in bench.root.locator("textarea:visible").first.input_value()
+    copy_the_code(bench)
     bench.screenshot("kernel_gone")
 
 
-def test_the_table_of_variants_is_not_cut_on_a_laptop(browser):
-    """960 pixels, less what JupyterLab takes at both sides of a cell."""
+@pytest.mark.parametrize("width", [750, 436])
+@pytest.mark.parametrize("targets", [("tensorrt", "onnxruntime"), ("tensorrt", "tensorrt")])
+def test_the_table_of_variants_is_not_cut_on_a_laptop(browser, width, targets):
+    """In 960 pixels of a laptop, less what JupyterLab takes at both sides of a cell; and beside two graphs."""
     name = "sparse_categorical_accuracy"
     times = types.SimpleNamespace(total_ms=1.234, speedup=2.11, baseline=types.SimpleNamespace(total_ms=3.2))
     work = types.SimpleNamespace(latency=times)
     variants = [
         Variant(called, BenchState(None, (), "full", target), 12, 5, 6, name, 0.98, 123456, "fine-tuned", 0.873, work)
-        for called, target in (("all int8, percentile 99.9", "tensorrt"), ("head in float", "onnxruntime"))
+        for called, target in zip(("all int8, percentile 99.9", "head in float"), targets, strict=True)
     ]
     table = variants_table(variants, Curves(Scores(0.1, {name: 0.99})))
-    page = browser.new_page(viewport={"width": 750, "height": 400})
-    page.set_content(f'{style_sheet(400)}<div class="qdq-bench"><div class="qdq-pane">{table}</div></div>')
+    page = browser.new_page(viewport={"width": width, "height": 400})
+    pane = f'<div class="qdq-side"><div class="qdq-pane">{table}</div></div>'
+    page.set_content(f'{style_sheet(400)}<div class="qdq-bench">{pane}</div>')
     drawn = page.locator(".qdq-scroll")
+    page.screenshot(path=SCREENSHOTS / f"variants_{width}_{len(set(targets))}.png")
     assert drawn.evaluate("it => it.scrollWidth - it.clientWidth") == 0
+    assert page.locator("td", has_text="fine-tuned").first.is_visible()
     page.close()

@@ -105,4 +105,5 @@ def test_widgets_whose_scripts_are_late_hear_from_python(open_notebook, tmp_path
     folder = text_of(notebook.ask(f"wb.save({str(tmp_path / 'kept')!r}); print(repr(str(wb.saved_to)))")).strip()
     bench.screenshot("late_scripts")
     notebook.kill_kernel()
+    notebook.close_dialog()
     bench.root.get_by_role("alert").filter(has_text=f"Workbench.load({folder}").wait_for()

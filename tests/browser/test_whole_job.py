@@ -33,6 +33,7 @@ wb = Workbench(net, train_data=(images, labels), validation_data=(images, labels
 wb.effects.measuring = False
 wb
 """
+KEPT = "[(v.stage, v.accuracy) for v in wb.variants if v.name == 'PTQ']"
 PLAN = "hashlib.sha256(json.dumps({}.to_dict()['placements'], sort_keys=True, default=str).encode()).hexdigest()"
 
 
@@ -103,13 +104,16 @@ def quantize(bench):
 
 def compare(bench):
     """Measure both variants, whose table is not cut off, and look at their graphs side by side."""
+    kept = bench.value(KEPT)
     bench.click("Measure all")
     finished(bench, "all(v.size and v.accuracy for v in wb.variants)")
+    assert bench.value(KEPT) == kept  # not those of the present state, which is trained
     bench.root.locator("td", has_text="float model").first.wait_for()
     table = bench.root.locator(".qdq-scroll:visible", has_text="float model")
     assert table.evaluate("(el) => el.scrollWidth - el.clientWidth") <= 1
     bench.click("Side by side")
     bench.root.locator(".qdqw-picture:visible").nth(1).wait_for()
+    assert table.evaluate("(el) => el.scrollWidth - el.clientWidth") <= 1  # the panes are narrow now
     bench.screenshot("job_compared")
     bench.root.locator("[aria-label^='Back to one graph']").click()
     bench.root.locator(".qdqw-picture:visible").nth(1).wait_for(state="detached")

@@ -4,8 +4,11 @@ import keras
 from small_benches import tiny_model
 
 import qdq_workbench as qdq
-from qdq_widgets import metrics
+from qdq_widgets import Workbench, metrics
 from qdq_widgets.graph_tables import layer_places, node_places, parameter_counts, tensor_numbers, weight_sizes
+from qdq_widgets.header import summary_html
+from qdq_widgets.panes.inspector import InspectorPane
+from qdq_widgets.sides import plan_side
 from qdq_widgets.state import plan_key
 from qdq_widgets.variants import coverage
 
@@ -54,3 +57,21 @@ def test_plans_have_equal_keys_where_their_placements_are_equal():
     assert first != other
     assert {first: "here"}[again] == "here"
     assert first != "a text"
+
+
+def test_a_layer_that_is_called_twice_is_counted_once_everywhere():
+    image = keras.Input((8, 8, 3), name="image")
+    twice = keras.layers.Conv2D(3, 3, padding="same", name="twice")
+    bench = Workbench(keras.Model(image, twice(twice(image))), target="tensorrt")
+    assert len(bench.graph.nodes) == 3
+    assert len(bench.graph.layers) == 2
+    assert coverage(bench.plan) == (1, 1)
+    assert "1 of 1 computing layers quantized" in summary_html(bench)
+    assert plan_side(bench.plan).note.startswith("2 layers, ")
+    bench.toggle("twice#1", "input")
+    assert coverage(bench.plan) == (0, 1)  # one of its calls is not quantized
+    bench.view.graph.select(["twice"])
+    pane = bench.view.pane(InspectorPane)
+    assert "1 layer, 2 calls" in pane._head.value
+    bench.view.graph.select(["image", "twice"])
+    assert "2 layers, 3 calls" in pane._head.value

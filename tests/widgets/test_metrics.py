@@ -156,7 +156,7 @@ def test_layers_are_left_in_float_in_one_step(bench):
 def test_the_report_ranks_every_figure_and_takes_no_name_for_markup(bench, tmp_path):
     bench.set_metric("<i>mine</i>", {"conv": 1.5, "head": 0.5}, "ms", better="low")
     page = bench.report(tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "<h2>&lt;i&gt;mine&lt;/i&gt;</h2>" in page
+    assert "<summary>&lt;i&gt;mine&lt;/i&gt; (2)</summary>" in page
     assert page.index("1.5 ms") < page.index("0.5 ms")
 
 

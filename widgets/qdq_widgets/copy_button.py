@@ -27,7 +27,7 @@ async function copy(text, host) {
 export default {
   render({ model, el }) {
     const button = document.createElement("button");
-    button.className = "jupyter-button widget-button";
+    button.className = "jupyter-button widget-button qdq-alone";
     button.dataset.lmSuppressShortcuts = "true";
     button.title = "Copy this code";
     button.setAttribute("aria-live", "polite");

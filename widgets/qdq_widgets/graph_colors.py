@@ -8,7 +8,7 @@ from typing import Any
 from qdq_workbench import ModelGraph, SpecError
 
 NO_COLORS: dict[str, Any] = {"mode": "plan"}
-STATUSES = ("int8", "float", "partial", "int4", "int16", "unknown")
+STATUSES = ("int8", "float", "partial", "int4", "int16", "unknown", "vanishes")
 
 
 def graph_colors(
@@ -53,7 +53,10 @@ def _encode_statuses(names: list[str], values: Mapping[str, Any]) -> dict[str, A
             raise SpecError(f"A status is one of {', '.join(STATUSES)}. Received: status={status!r} for {name!r}")
         reason = str(value.get("reason") or "") if isinstance(value, Mapping) else ""
         why.append(reasons.setdefault(reason, len(reasons)))
-    return {"statuses": list(STATUSES), "status_of": statuses, "reasons": list(reasons), "why": why}
+    # The legend names what vanishes where the table does: only models with such layers need the words.
+    unused = {"vanishes"} if STATUSES.index("vanishes") not in statuses else set()
+    table = [status for status in STATUSES if status not in unused]
+    return {"statuses": table, "status_of": statuses, "reasons": list(reasons), "why": why}
 
 
 def _encode_rules(graph: ModelGraph, values: Mapping[str, tuple[str, str]]) -> dict[str, Any]:

@@ -43,8 +43,8 @@ def parameter_counts(graph: ModelGraph) -> dict[str, int]:
     return {layer: count for layer, count in counts.items() if count}
 
 
-def computing_nodes(graph: ModelGraph) -> list[tuple[str, str, tuple[int, ...]]]:
-    """Return name, layer and floating-point inputs of the nodes that compute; the layer is "" if it has no weights.
+def computing_nodes(graph: ModelGraph) -> list[tuple[str, str, bool, tuple[int, ...]]]:
+    """Return name, layer, whether it has weights, and floating-point inputs of the nodes that compute.
 
     Computing nodes are those with a kernel or embeddings, and those with several inputs.
     """
@@ -54,5 +54,5 @@ def computing_nodes(graph: ModelGraph) -> list[tuple[str, str, tuple[int, ...]]]
         kernels = any(w.name.split("/")[-1].endswith(("kernel", "embeddings")) for w in node.weights)
         if kernels or len(set(node.inputs)) > 1:
             floats = (i for i, name in enumerate(node.inputs) if "float" in graph.tensors[name].dtype)
-            found.append((node.name, node.layer if node.weights else "", tuple(floats)))
+            found.append((node.name, node.layer, bool(node.weights), tuple(floats)))
     return found

@@ -7,7 +7,8 @@ import traitlets
 
 # The host marks every widget whose kernel is gone with a class. From then on nothing answers: fields and buttons are
 # disabled, the status line is hidden (it would say "fine-tuning ..." for ever), and the banner says what to do. The
-# name of the running task is read from that line, so that no extra message is needed.
+# name of the running task is read from that line, so that no extra message is needed. What the page does by itself
+# has the class `qdq-alone` and goes on: the way back from the whole page, and the copy of the code.
 _WATCH = """
 const GONE = "jupyter-widgets-disconnected";
 export default {
@@ -38,7 +39,7 @@ export default {
       bench.classList.toggle("qdq-gone", gone);
       el.replaceChildren(...(gone ? [banner()] : []));
       for (const field of gone ? bench.querySelectorAll("button, input, select, textarea") : switched) {
-        const isOurs = field.closest(".qdqw-root, .js-plotly-plot");
+        const isOurs = field.closest(".qdqw-root, .js-plotly-plot, .qdq-alone");
         const name = field.localName === "textarea" ? "readOnly" : "disabled";
         if (isOurs || (gone && field[name])) continue;
         field[name] = gone;

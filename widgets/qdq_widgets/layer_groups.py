@@ -9,6 +9,7 @@ from typing import Any
 
 import qdq_workbench as qdq
 from qdq_widgets.pane import table_html, text_html
+from qdq_widgets.targets import shown_status
 
 SHOWN_LAYERS = 80
 SHOWN_CLASSES = 5
@@ -90,7 +91,7 @@ def group_table(bench: Any, names: Sequence[str], explanation: qdq.Explanation) 
         entry = entries.get(node.layer)
         sites = [("I", _has_input(plan, node)), ("W", node.layer in quantized), ("O", _has_output(plan, node))]
         on = " ".join(letter for letter, is_on in sites if is_on) or "none"
-        rows.append((name, on, entry.status if entry else "", entry.reason if entry else ""))
+        rows.append((name, on, shown_status(entry) if entry else "", entry.reason if entry else ""))
     hidden = len(names) - len(rows)
     table = table_html(("layer", "quantized", "target", "why"), rows)
     return table + (text_html(f"{hidden} more layers", "qdq-muted") if hidden else "")

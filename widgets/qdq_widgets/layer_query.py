@@ -23,7 +23,8 @@ def find_layers(
         plan: The plan.
         possible: The plan of `Planner.possible`, which quantizes every site that can be quantized.
         query: Words that must all match, as for `Workbench.find`.
-        statuses: The status of every layer on the target, "int8", "partial" or "float"; empty to use the plan.
+        statuses: The status of every layer on the target, "int8", "partial", "float" or "vanishes"; empty to use the
+            plan.
 
     Raises:
         BenchError: If the query is not a text.
@@ -91,7 +92,7 @@ class _PlanReader:
         """Return the status on the target if it is known, else one by the quantized sites; None for no precision."""
         if self._statuses:
             status = self._statuses.get(node.layer)
-            return None if status in (None, "unknown") else status
+            return None if status in (None, "unknown", "vanishes") else status
         sites = []
         if self._is_able(node, "input"):
             inputs = self._inputs(node)

@@ -6,7 +6,7 @@ import copy
 import functools
 import html
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -137,14 +137,25 @@ def text_html(text: str, css_class: str = "") -> str:
     return f'<div class="{css_class}">{html.escape(text)}</div>'
 
 
-def table_html(head: Iterable[str], rows: Iterable[Sequence[Any]], *, empty: str = "") -> str:
-    """Return a table as HTML, escaped; `empty` is shown if there are no rows."""
-    body = "".join(f"<tr>{''.join(map(_cell, cells))}</tr>" for cells in rows)
+def table_html(
+    head: Iterable[str], rows: Iterable[Sequence[Any]], *, empty: str = "", least: Collection[str] = ()
+) -> str:
+    """Return a table as HTML, escaped.
+
+    Args:
+        head: The headings of the columns.
+        rows: The cells.
+        empty: What is shown if there are no rows.
+        least: Headings of the columns that a narrow pane leaves out.
+    """
+    head = list(head)
+    looks = ["qdq-least" if cell in least else "" for cell in head]
+    body = "".join(f"<tr>{''.join(map(_cell, cells, looks))}</tr>" for cells in rows)
     if not body:
         return text_html(empty, "qdq-muted")
     # A long name such as that of a metric may go on below an underscore.
     named = (html.escape(cell).replace("_", "_<wbr>") for cell in head)
-    header = "".join(f"<th>{cell}</th>" if cell else "<td></td>" for cell in named)
+    header = "".join(_tag("th", cell, look) if cell else "<td></td>" for cell, look in zip(named, looks, strict=True))
     table = f'<table class="qdq-table"><thead><tr>{header}</tr></thead><tbody>{body}</tbody></table>'
     return f'<div class="qdq-scroll" tabindex="0" role="group" aria-label="Table">{table}</div>'
 
@@ -160,9 +171,13 @@ def filled_columns(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> tuple[
     return [head[column] for column in shown], [[row[column] for column in shown] for row in rows]
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any, look: str) -> str:
     text = html.escape(str(value))
-    return f'<td class="qdq-short">{text}</td>' if len(text) <= SHORT_CELL else f"<td>{text}</td>"
+    return _tag("td", text, f"{look} qdq-short".strip() if len(text) <= SHORT_CELL else look)
+
+
+def _tag(name: str, content: str, css_class: str) -> str:
+    return f'<{name} class="{css_class}">{content}</{name}>' if css_class else f"<{name}>{content}</{name}>"
 
 
 def set_options(picker: Any, options: Sequence[Any], value: Any = None) -> None:

@@ -1,4 +1,7 @@
-"""The whole bench as one HTML file that needs no network; names in it are untrusted, so all text is escaped."""
+"""The whole bench as one HTML file that needs no network; names in it are untrusted, so all text is escaped.
+
+What a reader decides by comes first: summary, scores, the layers that matter, the files. Long tables are folded.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ from typing import Any
 import qdq_workbench as qdq
 from qdq_widgets.figures.curves import curves_figure
 from qdq_widgets.figures.ranges import ranges_figure
+from qdq_widgets.folds import FOLD_STYLE, OPENED_FOR_PRINT, folded
 from qdq_widgets.graph_page import graph_html
+from qdq_widgets.main_layers import main_layers_html
 from qdq_widgets.metrics import LIVE
 from qdq_widgets.pane import table_html
 from qdq_widgets.panes.export import verdict_html
@@ -44,12 +49,12 @@ def report_html(bench: Any) -> str:
     name = html.escape(bench.graph.name)
     explanation, unknown = verdicts(bench)
     graph = f"<h2>Graph</h2>{graph_html(bench.plan, None if unknown else explanation)}"
-    parts = [_summary(bench), graph, *_scores(bench), *_files(bench), *_calibration(bench), *_sensitivity(bench)]
-    parts += [_plan(bench), _decisions(bench)]
+    parts = [_summary(bench), *_scores(bench), main_layers_html(bench), *_files(bench), graph, *_calibration(bench)]
+    parts += [*_rankings(bench), *_plan(bench), *_decisions(bench)]
     return (
         f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{name}: QDQ Workbench</title>'
-        f"{style_sheet(bench.height)}{_PAGE_STYLE}</head>"
-        f'<body class="qdq-bench"><h1>{name}</h1>{"".join(parts)}</body></html>'
+        f"{style_sheet(bench.height)}{_PAGE_STYLE}{FOLD_STYLE}</head>"
+        f'<body class="qdq-bench"><h1>{name}</h1>{"".join(parts)}{OPENED_FOR_PRINT}</body></html>'
     )
 
 
@@ -94,28 +99,32 @@ def _calibration(bench: Any) -> list[str]:
     return ["<h2>Activation ranges</h2>", f"<p>{html.escape(text)}</p>", drawn]
 
 
-def _sensitivity(bench: Any) -> list[str]:
+def _rankings(bench: Any) -> list[str]:
     found = [metric for metric in bench.metrics.values() if metric.name not in LIVE]
     parts = []
     for metric in found:
         stale = " (of an earlier plan)" if bench.is_stale(metric) else ""
         rows = [(name, f"{value:.6g} {metric.unit}") for name, value in metric.ranked()]
         table = table_html(("layer", metric.name), rows, empty="No layer has a figure.")
-        parts += [f"<h2>{html.escape(metric.name + stale)}</h2>", table]
+        parts.append(folded(f"{metric.name}{stale}", len(rows), table))
     return parts
 
 
-def _plan(bench: Any) -> str:
+def _plan(bench: Any) -> list[str]:
     rows = [(p.layer, site_text(p), p.tensor, p.quantizer.label, p.author, p.reason) for p in bench.plan.placements]
     floats = [(item.layer, item.what, item.reason) for item in bench.plan.unquantized]
-    columns = ("layer", "site", "tensor", "grid", "author", "reason")
-    return (
-        f"<h2>Q/DQ pairs</h2>{table_html(columns, rows)}<h2>What stays in float, and why</h2>"
-        f"{table_html(('layer', 'value', 'reason'), floats, empty='Nothing.')}"
-    )
+    pairs = table_html(("layer", "site", "tensor", "grid", "author", "reason"), rows)
+    stays = table_html(("layer", "value", "reason"), floats, empty="Nothing.")
+    return [
+        folded("Q/DQ pairs by layer", len(rows), pairs),
+        folded("What stays in float, and why", len(floats), stays),
+    ]
 
 
-def _decisions(bench: Any) -> str:
+def _decisions(bench: Any) -> list[str]:
     steps = [(index, step.label, step.change) for index, step in enumerate(bench.history.steps)]
-    code = html.escape(bench.to_code())
-    return f"<h2>As Python</h2><pre>{code}</pre><h2>History</h2>{table_html(('', 'step', 'plan'), steps)}"
+    code = bench.to_code()
+    return [
+        folded("History", len(steps), table_html(("", "step", "plan"), steps)),
+        folded("As Python, in lines", len(code.splitlines()), f"<pre>{html.escape(code)}</pre>"),
+    ]

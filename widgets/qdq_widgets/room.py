@@ -55,7 +55,7 @@ function handle(bench, model, name, isAcross, first, last) {
 export default {
   render({ model, el }) {
     const button = document.createElement("button");
-    button.className = "jupyter-button widget-button qdq-whole";
+    button.className = "jupyter-button widget-button qdq-whole qdq-alone";
     button.dataset.lmSuppressShortcuts = "true";
     button.addEventListener("click", () => {
       model.set("full_page", !model.get("full_page"));

@@ -10,7 +10,7 @@ from qdq_widgets.layer_query import find_layers
 from qdq_widgets.measurements import COLORINGS, Measurements
 from qdq_widgets.plans import Plans
 from qdq_widgets.style_rules import checked_rules, rule_values
-from qdq_widgets.targets import statuses
+from qdq_widgets.targets import execution_values
 
 
 class Selecting:
@@ -107,6 +107,6 @@ class Selecting:
 
     def _known_statuses(self) -> dict[str, str]:
         try:
-            return statuses(self._plans.explanation)
+            return {layer: value["status"] for layer, value in execution_values(self._plans.explanation).items()}
         except qdq.errors.TargetError:  # no rules for this target: the plan decides
             return {}

@@ -72,7 +72,7 @@ def plan_side(plan: qdq.PlacementPlan, title: str = "Plan", explanation: qdq.Exp
             explanation = qdq.explain(plan, target=plan.target)
     return Side(
         title,
-        f"{_counted(len(plan.graph.nodes), 'layer')}, {_counted(len(plan.tensors), 'pair')}, "
+        f"{_counted(len(plan.graph.layers), 'layer')}, {_counted(len(plan.tensors), 'pair')}, "
         f"{target_title(plan.target)}",
         plan,
         plan_state(plan),

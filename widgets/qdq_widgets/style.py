@@ -135,7 +135,18 @@ _STYLE = """
   .qdq-bench .qdq-side { flex: 1 1 0; min-width: 0; border-left: none; }
 }
 @container (min-width: 1060px) {
+  .qdq-bench .qdq-graph.qdq-graph-pair { flex-basis: max(calc(var(--qdq-split, 50%) - 3px), 60%); }
+}
+@container (min-width: 1260px) {
   .qdq-bench .qdq-graph.qdq-graph-pair { flex-basis: max(calc(var(--qdq-split, 50%) - 3px), 66%); }
+}
+.qdq-bench .qdq-side .qdq-pane { container-type: inline-size; }
+@container (max-width: 460px) {
+  .qdq-bench .qdq-side table.qdq-table { font-size: 11px; }
+  .qdq-bench .qdq-side table.qdq-table :is(th, td) { padding: 3px; }
+  .qdq-bench .qdq-side table.qdq-table .qdq-least { display: none; }
+  .qdq-bench .qdq-side table.qdq-table td.qdq-short { white-space: normal; overflow-wrap: normal; }
+  .qdq-bench .qdq-side table.qdq-table td:not(:empty, .qdq-short) { min-width: 4em; }
 }
 .qdq-bench.qdq-full { position: fixed; inset: 0; width: 100vw; height: 100vh; max-width: none; max-height: none;
   margin: 0; padding: 0; border: none; border-radius: 0; flex-flow: column nowrap; overflow: clip; }

@@ -28,8 +28,17 @@ def statuses(explanation: Any) -> dict[str, str]:
 
 
 def execution_values(explanation: Any) -> dict[str, dict[str, str]]:
-    """Return status and reason of every layer, as values of `graph_colors`."""
-    return {entry.layer: {"status": entry.status, "reason": reason_text(entry)} for entry in explanation.layers}
+    """Return status and reason of every layer, as values of `graph_colors`; "vanishes" is a status of its own here."""
+    return {entry.layer: {"status": shown_status(entry), "reason": reason_text(entry)} for entry in explanation.layers}
+
+
+def shown_status(entry: Any) -> str:
+    """Return the status of a `LayerExplanation`, or "vanishes" for a layer of which nothing is left to run.
+
+    The library counts such a layer as INT8, because it costs nothing there; who looks at it takes that for a kernel.
+    """
+    # The library's rules with this ending are for layers that leave no operator.
+    return "vanishes" if entry.rule.endswith("-VANISHES") else str(entry.status)
 
 
 def reason_text(entry: Any) -> str:

@@ -267,19 +267,18 @@ class Variants:
 
 
 def coverage(plan: Any) -> tuple[int, int]:
-    """Return the number of computing nodes that are quantized in full, and the number of computing nodes.
+    """Return the number of computing layers that are quantized in full, and the number of computing layers.
 
-    Computing nodes are those with a kernel or embeddings, and those with several inputs. A node is quantized in full
-    if all its floating-point inputs are quantized, and also a weight if it has any.
+    Computing layers are those with a kernel or embeddings, and those with several inputs. A layer is quantized in full
+    if all floating-point inputs of all its calls are quantized, and also a weight if it has any.
     """
-    computing = plan.graph.once(computing_nodes)
-    # "" is the layer of nodes that have no weights: see `computing_nodes`.
-    weights = {placement.layer for placement in plan.placements if placement.site == "weight"} | {""}
-    whole = sum(
-        layer in weights and all(plan.input_placement(node, index) is not None for index in floats)
-        for node, layer, floats in computing
-    )
-    return whole, len(computing)
+    weights = {placement.layer for placement in plan.placements if placement.site == "weight"}
+    whole: dict[str, bool] = {}
+    for node, layer, weighs, floats in plan.graph.once(computing_nodes):
+        full = layer in weights or not weighs
+        full = full and all(plan.input_placement(node, index) is not None for index in floats)
+        whole[layer] = full and whole.get(layer, True)
+    return sum(whole.values()), len(whole)
 
 
 def int8_share(plan: Any) -> float | None:

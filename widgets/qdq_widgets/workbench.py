@@ -362,6 +362,8 @@ class Workbench:
     def report(self, path: str | os.PathLike[str]) -> pathlib.Path:
         """Write one HTML file that shows the whole bench and needs no network.
 
+        Summary, scores and the layers that matter come first; long tables are folded, and open on paper.
+
         Args:
             path: The file, ending in `.html`.
         """

@@ -1,6 +1,6 @@
 // The text line of a card: heading, name (preceded by the number of calls that share its weights), shape or value.
 import { splitPath } from "./collapse";
-import { clip, layerCount, plain, textWidth } from "./dom";
+import { clip, plain, textWidth } from "./dom";
 import { NODE_WIDTH, type Placed } from "./placed";
 import type { Side } from "./side";
 import type { Store } from "./store";
@@ -50,17 +50,17 @@ function nameText({ graph }: Store, node: number): string {
 }
 
 function blockText(store: Store, nodes: readonly number[], figure: string | undefined): string {
-  if (figure !== undefined) return `${layerCount(nodes.length)} · ${figure}`;
-  if (store.side !== null) return sideText(store.side, nodes);
+  if (figure !== undefined) return `${store.graph.layers(nodes)} · ${figure}`;
+  if (store.side !== null) return sideText(store, store.side, nodes);
   const pairs = nodes.flatMap((node) => store.graph.outputs(node).flatMap((tensor) => store.pairs(tensor))).length;
-  return layerCount(nodes.length) + (pairs > 0 ? ` · ${pairs} Q·DQ` : "");
+  return store.graph.layers(nodes) + (pairs > 0 ? ` · ${pairs} Q·DQ` : "");
 }
 
 /** Return a closed block's text in a comparison: its layers, those that are not merged, those that differ. */
-function sideText(side: Side, nodes: readonly number[]): string {
+function sideText({ graph }: Store, side: Side, nodes: readonly number[]): string {
   const present = nodes.filter((node) => !side.faded.has(node)).length;
   const differing = nodes.filter((node) => side.differs.has(node)).length;
-  const parts = [layerCount(nodes.length)];
+  const parts = [graph.layers(nodes)];
   if (present < nodes.length) parts.push(`${present} stand alone`);
   if (differing > 0) parts.push(`${differing} differ${differing === 1 ? "s" : ""}`);
   return parts.join(" · ");

@@ -1,6 +1,10 @@
+// @vitest-environment happy-dom
 import { describe, expect, it } from "vitest";
 import { formatNumber, metricRange, mixed, paintOf } from "./colors";
 import { RESIDUAL, storeOf } from "./fixtures";
+import { show, withSizes } from "./page";
+
+withSizes();
 
 describe("colours", () => {
   it("by precision: one letter each, mixed blocks half", () => {
@@ -20,6 +24,33 @@ describe("colours", () => {
     expect(paintOf(store, [6])).toMatchObject({ kind: "other", letter: "4" });
     expect(paintOf(store, [1, 3])).toMatchObject({ kind: "partial" });
     expect(paintOf(store, [0, 1, 2])).toMatchObject({ kind: "int8" });
+  });
+
+  it("what vanishes is pale, without a number or hatching, and no part of a block's verdict", () => {
+    const { store, model } = storeOf(RESIDUAL);
+    const statuses = ["int8", "float", "vanishes"];
+    model.receive("colors", {
+      mode: "precision",
+      statuses,
+      status_of: [-1, 0, 2, 1, 2, 0, 0],
+      reasons: ["", "it does nothing"],
+      why: [0, 0, 1, 0, 0, 0, 0],
+    });
+    expect(paintOf(store, [2])).toEqual({ kind: "blank", letter: "", reason: "it does nothing", hatched: false });
+    expect(paintOf(store, [1, 2])).toMatchObject({ kind: "int8", letter: "8" });
+    expect(paintOf(store, [2, 3])).toMatchObject({ kind: "float", letter: "F" });
+    expect(paintOf(store, [1, 2, 3])).toMatchObject({ kind: "partial" });
+    expect(paintOf(store, [2, 4])).toMatchObject({ kind: "blank", letter: "" });
+  });
+
+  it("the legend names what vanishes where there is such a layer", () => {
+    const { model, find } = show(RESIDUAL);
+    const legend = (statuses: string[]) => {
+      model.receive("colors", { mode: "precision", statuses, status_of: [-1, 0, 0, 1, 0, 0, 0] });
+      return find(".qdqw-legend").textContent;
+    };
+    expect(legend(["int8", "vanishes"])).toContain("vanishes");
+    expect(legend(["int8", "float"])).not.toContain("vanishes");
   });
 
   it("by a metric: the worst of a block counts", () => {

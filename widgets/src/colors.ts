@@ -45,10 +45,11 @@ function precisionPaint(colors: Colors, nodes: readonly number[]): Paint {
     if (status >= 0) names.add(colors.statuses![status]);
   }
   names.delete("unknown");
-  if (names.size === 0) return { kind: "blank", letter: "" };
+  if (names.size > 1) names.delete("vanishes");
   const reason = nodes.length === 1 ? colors.reasons?.[colors.why?.[nodes[0]] ?? 0] : undefined;
   if (names.size > 1) return { kind: "partial", letter: "½" };
   const [name] = names;
+  if (!name || name === "vanishes") return { kind: "blank", letter: "", reason };
   if (name === "int8" || name === "float" || name === "partial") return { kind: name, letter: LETTERS[name], reason };
   return { kind: "other", letter: name.replace(/^int/, "").slice(0, 2), reason };
 }

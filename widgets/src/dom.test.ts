@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { clip, layerCount, plain } from "./dom";
+import { clip, plain } from "./dom";
 
 const measure = (text: string) => Array.from(text).length * 10;
 
@@ -10,10 +10,6 @@ describe("text", () => {
     expect(clip("🚀🚀🚀🚀", 30, 12, 400, measure)).toBe("🚀🚀…");
     expect(clip("n".repeat(300), 50, 12, 400, measure)).toBe("nnnn…");
     expect(clip("x", 0, 12, 400, measure)).toBe("…");
-  });
-
-  it("counts one layer as one", () => {
-    expect([0, 1, 2].map(layerCount)).toEqual(["0 layers", "1 layer", "2 layers"]);
   });
 
   it("shows what would hide or reorder text", () => {

@@ -55,10 +55,6 @@ export function textWidth(text: string, size: number, weight = 400): number {
   return width;
 }
 
-export function layerCount(count: number): string {
-  return count === 1 ? "1 layer" : `${count} layers`;
-}
-
 /** Shorten a text to a width in pixels with an ellipsis; surrogate pairs are never split. */
 export function clip(
   text: string,

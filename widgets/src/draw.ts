@@ -1,6 +1,6 @@
 // The scene: creates the elements in view, removes the others, and updates changed ones.
 import { type Bracket, bracketPath, findBrackets } from "./brackets";
-import { clip, layerCount, svg } from "./dom";
+import { clip, svg } from "./dom";
 import { drawPill, viewTensor } from "./edge_draw";
 import { type Frame, HEADER } from "./frames";
 import type { Layout } from "./layout";
@@ -92,7 +92,9 @@ export class Scene {
     for (const tensor of visible) if (!this.drawnTensors.has(tensor)) this.drawTensor(tensor);
     const frames = new Set(layout.frames.filter((frame) => frame.y < bottom && frame.y + frame.height > top));
     this.sync(this.drawnFrames, frames, this.frames, drawFrame);
-    this.sync(this.drawnTitles, frames, this.titles, drawTitle);
+    this.sync(this.drawnTitles, frames, this.titles, (frame) =>
+      drawTitle(frame, this.store.graph.layers(frame.block.nodes)),
+    );
     const brackets = new Set(this.foundBrackets.filter((found) => found.top < bottom && found.bottom > top));
     this.sync(this.drawnBrackets, brackets, this.brackets, (found) => {
       const element = svg("path", { class: "qdqw-bracket", d: bracketPath(found) });
@@ -241,10 +243,10 @@ function drawFrame(frame: Frame): SVGElement {
 }
 
 /** Draw a frame's title; it lies above the edges, and a halo keeps it readable over them. */
-function drawTitle(frame: Frame): SVGElement {
+function drawTitle(frame: Frame, count: string): SVGElement {
   const title = clip(frame.block.label, frame.width - 110, 11, 600);
   const label = svg("text", { x: 28, y: HEADER / 2 + 1 }, [title]);
-  label.append(svg("tspan", { class: "count", dx: 8 }, [layerCount(frame.block.nodes.length)]));
+  label.append(svg("tspan", { class: "count", dx: 8 }, [count]));
   return svg(
     "g",
     { class: "qdqw-frametitle", "data-close": frame.block.id, transform: `translate(${frame.x} ${frame.y})` },

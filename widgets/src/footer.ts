@@ -1,6 +1,6 @@
 // The footer: the legend, the status of the selection with its actions, and the summary of the last difference.
 import { formatNumber, metricRange, mixed, unitOf } from "./colors";
-import { html, layerCount, plain, svg } from "./dom";
+import { html, plain, svg } from "./dom";
 import { spokenLabel } from "./node_draw";
 import type { Side } from "./side";
 import type { Store } from "./store";
@@ -32,16 +32,14 @@ export class Footer {
 
   private statusItems(selection: readonly number[]): Element[] {
     const { graph, isGone } = this.store;
-    if (isGone) return [html("strong", {}, ["The kernel is gone"]), html("span", {}, ["The graph can only be read."])];
+    if (isGone) return [html("strong", {}, ["The kernel is gone"]), item("The graph can only be read.")];
     if (selection.length === 0 && this.store.side !== null) return [];
     if (selection.length === 0) {
       const pairs = Object.values(this.store.plan.pairs).flat().length;
-      // Further calls of a shared layer are nodes, but no layers.
-      const layers = graph.size - graph.payload.calls.length;
-      return [html("span", {}, [`${layerCount(layers)} · ${pairs} Q·DQ`])];
+      return [item(`${graph.layers([...graph.payload.names.keys()])} · ${pairs} Q·DQ`)];
     }
     const clear = button("Select nothing (Esc)", ["Clear"], () => this.actions.clear(), true);
-    if (selection.length > 1) return [html("strong", {}, [`${selection.length} layers selected`]), clear];
+    if (selection.length > 1) return [html("strong", {}, [`${graph.layers(selection)} selected`]), clear];
     const [node] = selection;
     const name = html("strong", { title: spokenLabel(this.store, { nodes: [node], block: null }) }, [
       plain(graph.name(node)),
@@ -76,11 +74,12 @@ export class Footer {
     const target = side !== null ? "" : colors.mode === "precision" ? `on ${this.store.plan.target}` : "in the plan";
     const other = colors.mode !== "precision" && this.store.hasOtherWidths;
     return [
-      html("span", {}, [square("int8", "8"), "int8", html("span", { class: "word" }, [target])]),
-      ...(other ? [html("span", {}, [square("other", "n"), "n bits"])] : []),
-      html("span", {}, [square("partial", "½", true), "mixed"]),
-      html("span", {}, [square("float", "F"), "float"]),
-      ...(colors.mode === "precision" ? [html("span", {}, [hatched(), "planned, not INT8"])] : []),
+      item(square("int8", "8"), "int8", html("span", { class: "word" }, [target])),
+      ...(other ? [item(square("other", "n"), "n bits")] : []),
+      item(square("partial", "½", true), "mixed"),
+      item(square("float", "F"), "float"),
+      ...(colors.mode === "precision" ? [item(hatched(), "planned, not INT8")] : []),
+      ...(colors.statuses?.includes("vanishes") ? [item(square("blank", ""), "vanishes")] : []),
       ...badges,
     ];
   }
@@ -97,7 +96,7 @@ export class Footer {
     const title = plain(colors.legend?.title ?? colors.mode);
     return html("span", { class: "qdqw-scale", title: title + note }, [
       html("strong", {}, [title]),
-      html("span", {}, [formatNumber(low), bar, `${formatNumber(high)} ${plain(unitOf(colors))}`]),
+      item(formatNumber(low), bar, `${formatNumber(high)} ${plain(unitOf(colors))}`),
       html("span", { class: "word" }, [note.slice(2)]),
     ]);
   }
@@ -114,30 +113,37 @@ export function likeThis(store: Store, node: number): number[] {
   );
 }
 
+function item(...parts: (Element | string)[]): HTMLElement {
+  return html("span", {}, parts);
+}
+
 function drawing(width: number, ...children: Element[]): SVGSVGElement {
   // Inline, because the class gives pictures of the graph the full size of their box.
   const style = `width:${width}px;height:14px;cursor:inherit`;
   return svg("svg", { class: "qdqw-svg", width, height: 14, "aria-hidden": "true", style }, children);
 }
 
-function square(kind: string, letter: string, dark = false): SVGSVGElement {
+/** Return a small square with a letter; `look` are the attributes of its ground. */
+function tile(look: Record<string, string>, letter: string, dark = false): SVGSVGElement {
   return drawing(
     14,
-    svg("rect", { class: `qdqw-key ${kind}`, width: 14, height: 14, rx: 3 }),
+    svg("rect", { ...look, width: 14, height: 14, rx: 3 }),
     svg("text", { class: dark ? "letter dark" : "letter", x: 7, y: 7.5 }, [letter]),
   );
 }
 
-function ruleKey([color, text]: [string, string]): Element {
-  const mark = square("rule", "");
-  mark.querySelector("rect")!.setAttribute("fill", color);
-  return html("span", {}, [mark, plain(text)]);
+function square(kind: string, letter: string, dark = false): SVGSVGElement {
+  return tile({ class: `qdqw-stripe ${kind}` }, letter, dark);
+}
+
+function ruleKey([fill, text]: [string, string]): Element {
+  return item(tile({ fill }, ""), plain(text));
 }
 
 /** Return the legend of the marks in a comparison. */
 function sideKeys({ look }: Side): HTMLElement[] {
   const key = (sign: string, css: string, word: string, title: string) =>
-    html("span", { title }, [html("b", { class: css, "aria-hidden": "true" }, [sign]), html("span", {}, [word])]);
+    html("span", { title }, [html("b", { class: css, "aria-hidden": "true" }, [sign]), item(word)]);
   return [
     key("≠", "qdqw-unequal-key", "differs", "the sides differ here"),
     ...(look.groups ? [key("]", "", "one kernel", "the layers beside it are computed by one kernel")] : []),
@@ -152,11 +158,7 @@ function hatched(): SVGSVGElement {
 }
 
 function key(variable: string, letter: string, label: string): HTMLElement {
-  const mark = drawing(
-    14,
-    svg("rect", { width: 14, height: 14, rx: 3, style: `fill:var(${variable})` }),
-    svg("text", { class: "letter", x: 7, y: 7.5 }, [letter]),
-  );
+  const mark = tile({ style: `fill:var(${variable})` }, letter);
   return html("span", { title: `${label} quantized` }, [mark, label]);
 }
 

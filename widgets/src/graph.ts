@@ -13,6 +13,7 @@ export class Graph {
   readonly successors: number[][];
   readonly predecessors: number[][];
   private readonly numbers: Map<string, number>;
+  private readonly firsts: Map<number, number>; // by further call of a layer: the first one
   private unreal!: Set<string>; // `node,index`
 
   constructor(readonly payload: GraphPayload) {
@@ -22,6 +23,7 @@ export class Graph {
     this.successors = Array.from({ length: this.size }, () => []);
     this.predecessors = Array.from({ length: this.size }, () => []);
     this.refuse(payload);
+    this.firsts = new Map(payload.calls);
     this.numbers = new Map(payload.names.map((name, node) => [name, node]));
     payload.inputs.forEach((tensors, node) => {
       tensors.forEach((tensor, index) => {
@@ -55,8 +57,18 @@ export class Graph {
   sharing(node: number): number[] {
     const { calls, parameters } = this.payload;
     if (calls.length === 0 || parameters[node] === 0) return [node];
-    const first = calls.find(([call]) => call === node)?.[1] ?? node;
+    const first = this.firstOf(node);
     return [first, ...calls.flatMap(([call, of]) => (of === first ? [call] : []))];
+  }
+
+  private firstOf(node: number): number {
+    return this.firsts.get(node) ?? node;
+  }
+
+  /** Return how many layers the nodes are calls of, in words. */
+  layers(nodes: readonly number[]): string {
+    const { size } = new Set(nodes.map((node) => this.firstOf(node)));
+    return size === 1 ? "1 layer" : `${size} layers`;
   }
 
   name(node: number): string {

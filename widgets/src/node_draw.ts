@@ -2,7 +2,7 @@
 import { hasBlocks } from "./blocks";
 import { sharedText, writeTexts } from "./card_texts";
 import { paintOf } from "./colors";
-import { layerCount, plain, svg } from "./dom";
+import { plain, svg } from "./dom";
 import { NODE_HEIGHT, NODE_WIDTH, type Placed } from "./placed";
 import type { Store } from "./store";
 import type { Site } from "./traits";
@@ -202,7 +202,7 @@ export function spokenLabel(store: Store, unit: Pick<Placed, "nodes" | "block">)
           ...(sharedText(store, unit.nodes[0]) ? ["shared weights"] : []),
           ...spokenSide(store, unit.nodes[0]),
         ]
-      : [`block ${plain(unit.block.label)}`, layerCount(unit.nodes.length)];
+      : [`block ${plain(unit.block.label)}`, graph.layers(unit.nodes)];
   for (const [site, word] of [
     ["input", "input"],
     ["weight", "weights"],

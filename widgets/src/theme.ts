@@ -50,10 +50,10 @@ export const PICTURE_CSS = `
 .qdqw-unit.hatched .letter { display: none; }
 .qdqw-stripe { stroke: none; }
 .qdqw-stripe.metric { stroke: var(--q-line); stroke-width: .75; }
-.qdqw-stripe.int8, .qdqw-key.int8 { fill: var(--q-qdq); }
-.qdqw-stripe.float, .qdqw-key.float { fill: var(--q-float); }
-.qdqw-stripe.partial, .qdqw-key.partial { fill: var(--q-partial); }
-.qdqw-stripe.other, .qdqw-key.other { fill: var(--q-output); }
+.qdqw-stripe.int8 { fill: var(--q-qdq); }
+.qdqw-stripe.float { fill: var(--q-float); }
+.qdqw-stripe.partial { fill: var(--q-partial); }
+.qdqw-stripe.other { fill: var(--q-output); }
 .qdqw-stripe.blank { fill: var(--q-faint); }
 .qdqw-svg .letter, .qdqw-badge text, .qdqw-pill text, .qdqw-unequal text { font-weight: 700; text-anchor: middle; }
 .qdqw-svg text.letter { font-size: 10.5px; fill: #fff; pointer-events: none; }

@@ -91,10 +91,10 @@ function blockTip(store: Store, nodes: readonly number[], label: string): Elemen
     if (precision !== null) counts[precision]++;
   }
   const rows: [string, string][] = [
-    ["layers", String(nodes.length)],
+    ["holds", store.graph.layers(nodes)],
     ["from", plain(store.graph.name(nodes[0]))],
     ["to", plain(store.graph.name(nodes[nodes.length - 1]))],
-    ["quantized", `${counts.int8} layers, ${counts.partial} in part; ${counts.float} with float weights`],
+    ["quantized", `${counts.int8} in full, ${counts.partial} in part; ${counts.float} with float weights`],
   ];
   return [html("b", {}, [`Block ${plain(label)}`]), table(rows)];
 }

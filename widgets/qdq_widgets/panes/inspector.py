@@ -21,11 +21,16 @@ from qdq_widgets.quantizer_controls import QuantizerControls
 from qdq_widgets.replacing import replace_children
 from qdq_widgets.settings import grid_text
 from qdq_widgets.state import site_text
-from qdq_widgets.targets import reason_text, target_title, verdicts
+from qdq_widgets.targets import reason_text, shown_status, target_title, verdicts
 from qdq_widgets.toggles import blocked_reason
 
 _COLUMNS = ("site", "grid", "values", "scale group", "why")
-_STATUS_WORDS = {"int8": "runs in INT8", "partial": "runs partly in INT8", "float": "runs in float"}
+_STATUS_WORDS = {
+    "int8": "runs in INT8",
+    "partial": "runs partly in INT8",
+    "float": "runs in float",
+    "vanishes": "has nothing of it to run",
+}
 
 
 class InspectorPane(Pane):
@@ -87,7 +92,8 @@ class InspectorPane(Pane):
         explanation, _ = verdicts(self.bench)
         layers = {graph.node(name).layer for name in names}
         entries = [entry for entry in explanation.layers if entry.layer in layers]
-        self._show_head(f"{len(names)} layers", classes_text(graph, names))
+        calls = f", {len(names)} calls" if len(layers) < len(names) else ""
+        self._show_head(f"{len(layers)} layer{'s' * (len(layers) != 1)}{calls}", classes_text(graph, names))
         self._show_group_switches(group_sites(self.bench, names))
         self._verdict.layout.display = "" if entries else "none"
         self._verdict.value = _group_verdict(target_title(self.bench.plan.target), entries)
@@ -206,11 +212,10 @@ class InspectorPane(Pane):
         entry = found[0]
         self._fixes = (entry.layer,)
         self._fix.description = "Quantize what is missing" if entry.status == "int8" else "Make it INT8"
-        # The library's rules with this ending are for layers that leave no operator.
-        gone = entry.rule.endswith("-VANISHES")
-        words = "has nothing of it to run" if gone else _STATUS_WORDS.get(entry.status, entry.status)
+        status = shown_status(entry)
+        words = _STATUS_WORDS.get(status, status)
         self._verdict.value = (
-            f'<div class="qdq-verdict qdq-{html.escape(entry.status)}"><b>{html.escape(target)} '
+            f'<div class="qdq-verdict qdq-{html.escape(status)}"><b>{html.escape(target)} '
             f"{words}</b><br>{html.escape(reason_text(entry))} "
             f'<span class="qdq-muted">[{html.escape(entry.rule)}]</span> {_link(entry.documentation)}</div>'
         )
@@ -231,9 +236,13 @@ class InspectorPane(Pane):
 
 
 def _group_verdict(target: str, entries: Sequence[Any]) -> str:
-    counts = collections.Counter(entry.status for entry in entries)
-    status = "int8" if set(counts) == {"int8"} else "float" if set(counts) == {"float"} else "partial"
-    words = "; ".join(f"{count} {_STATUS_WORDS.get(key, key).replace('runs', 'run')}" for key, count in counts.items())
+    counts = collections.Counter(map(shown_status, entries))
+    shown = set(counts) - {"vanishes"} or {"vanishes"}
+    status = shown.pop() if len(shown) == 1 else "partial"
+    words = "; ".join(
+        f"{count} {_STATUS_WORDS.get(key, key).replace('runs', 'run').replace('has', 'have')}"
+        for key, count in counts.items()
+    )
     return f'<div class="qdq-verdict qdq-{status}"><b>{html.escape(target)}</b>: {html.escape(words)}</div>'
 
 

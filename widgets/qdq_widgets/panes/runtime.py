@@ -11,7 +11,7 @@ import ipywidgets as widgets
 from qdq_widgets.callback_errors import shows_errors
 from qdq_widgets.pane import Pane, button, percent, row, text_html
 from qdq_widgets.replacing import Rows
-from qdq_widgets.targets import reason_text, target_options, target_title, verdicts
+from qdq_widgets.targets import reason_text, shown_status, target_options, target_title, verdicts
 
 SHOWN_LAYERS = 60
 _MODES = {
@@ -69,10 +69,11 @@ class RuntimePane(Pane):
     @staticmethod
     def _fill_row(shown: Any, entry: Any) -> None:
         made, text = shown.children
+        status = html.escape(shown_status(entry))
         made.layout.display = "" if entry.fix else "none"
         no_way = " <span class='qdq-muted'>No placement changes this.</span>"
         text.value = (
-            f'<span class="qdq-chip qdq-{html.escape(entry.status)}">{html.escape(entry.status)}</span> '
+            f'<span class="qdq-chip qdq-{status}">{status}</span> '
             f"<b>{html.escape(entry.layer)}</b> <span class='qdq-muted'>{html.escape(entry.class_name)}</span><br>"
             f"{html.escape(reason_text(entry))} <span class='qdq-muted'>[{html.escape(entry.rule)}]</span>"
             f"{'' if entry.fix or entry.advice or entry.status == 'int8' else no_way}"

@@ -139,4 +139,5 @@ def variants_table(variants: Sequence[Any], curves: Curves) -> str:
     columns: tuple[str, ...] = ("variant", metric, "file", "time", "in INT8", "layers", "pairs", "stage", "target")
     if len({variant.state.target for variant in variants}) == 1:  # one common target needs no column
         columns, rows = columns[:-1], [row[:-1] for row in rows]
-    return table_html(*filled_columns(columns, rows), empty="No variant yet: keep the present state under a name.")
+    empty = "No variant yet: keep the present state under a name."
+    return table_html(*filled_columns(columns, rows), empty=empty, least=("layers", "pairs"))
