@@ -44,20 +44,22 @@ def reader_differences(plan: PlacementPlan, proto: onnx.ModelProto) -> Iterator[
     for node in proto.graph.node:
         for name in set(node.input):
             readers.setdefault(name, []).append(node)
-    clips = {node.output[0]: node for node in proto.graph.node if node.op_type == "Clip"}
+    clips = {node.name: node for node in proto.graph.node if node.op_type == "Clip"}
     names = layers_by_name(plan.graph.layers)
     for node in proto.graph.node:
         if node.op_type != QUANTIZE:
             continue
         pair = node.name.removesuffix(f"/{QUANTIZE}")
         planned = _planned(plan, pair)
-        clip = clips.get(node.input[0])
-        source = node.input[0] if clip is None or clip.name != f"{pair}{NARROWING}" else clip.input[0]
+        clip = clips.get(f"{pair}{NARROWING}")
+        sources = [node.input[0], *([] if clip is None else [clip.input[0]])]
         dequantized = [each.output[0] for each in readers.get(node.output[0], ()) if each.op_type == DEQUANTIZE]
-        for layer in sorted(_layers_behind([source], readers, names)):
+        of_pair = _layers_behind(dequantized, readers, names)
+        # TensorFlow merges equal sums: a layer may read the tensor as the first part of a sum of its own, and the pair.
+        for layer in sorted(_layers_behind(sources, readers, names) - of_pair):
             if planned.get(layer) == {True}:
                 yield f"{layer!r} reads the tensor of the pair {pair!r} in float, beside the pair"
-        for layer in sorted(_layers_behind(dequantized, readers, names)):
+        for layer in sorted(of_pair):
             if planned.get(layer) == {False}:
                 yield f"{layer!r} reads the pair {pair!r}, and by the plan the tensor in float"
 

@@ -124,6 +124,8 @@ class _Reader:
     def _clip(self, quantize: onnx.NodeProto) -> tuple[str, tuple[float, float] | None]:
         """Return the quantized tensor and the bounds of the pair's own Clip, which carries the pair's name."""
         node = self._producers.get(quantize.input[0])
+        while node is not None and node.op_type in ("Transpose", "Reshape"):
+            node = self._producers.get(node.input[0])
         if node is None or node.op_type != "Clip":
             return quantize.input[0], None
         if node.name != quantize.name.replace(f"/{QUANTIZE}", NARROWING):

@@ -44,6 +44,10 @@ def check_model(model, spec, target, folder, seed, *, compiled=False, hard=False
         return None  # a shape that the layer cannot compute, though Keras promised it, or a dtype without a kernel
     if not all(np.isfinite(values).all() for values in expected):
         return None
+    if compiled:
+        by_calls = flat(run(model, data, compiled=False))
+        if not all(map(np.array_equal, by_calls, expected)):  # TensorFlow rewrites sums of equal terms, for one
+            compiled, expected = False, by_calls
     q_model = qdq.quantize_model(model, quantization_spec=spec, target=target)
     assert q_model.plan == plan
     qdq.calibrate(q_model, data, verbose=False, freeze=True)

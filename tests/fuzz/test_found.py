@@ -211,6 +211,16 @@ model = keras.Model(x3, t26)
         hard=True,
     ),
     Finding(
+        "a sum whose first part is the same as another one's, which TensorFlow computes once",
+        """
+x = keras.Input((2, 8, 8), name='x')
+y = layers.Add(name='twice')([x, x])
+model = keras.Model(x, layers.Average(name='mean')([x, x, y]))
+""",
+        ({"name": "twice", "quantize_output": True}, {"name": "mean"}),
+        "onnxruntime",
+    ),
+    Finding(
         "a layer that computes NaN of zeros in half precision, to which a pair rounds small values",
         """
 keras.config.set_dtype_policy('mixed_float16')
