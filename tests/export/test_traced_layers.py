@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -11,9 +12,11 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import tensorflow as tf
 from keras import layers
 
 import qdq_workbench as qdq
+from qdq_workbench.export.keras_side.trace import _INLINED_FUNCTIONS
 
 _MOVEMENTS = {"Transpose", "QuantizeLinear", "DequantizeLinear", "Squeeze", "Unsqueeze", "Reshape"}
 
@@ -141,3 +144,14 @@ def test_what_a_wide_stride_adds_behind_a_transposed_convolution_stays_behind_it
     path = qdq.export_float_onnx(model, tmp_path / "model.onnx")
     found = onnxruntime.InferenceSession(str(path)).run(None, {"x": data})[0]
     np.testing.assert_allclose(found, model(data, training=False), atol=1e-6)
+
+
+def test_exports_that_overlap_leave_tensorflow_as_it_was():
+    """In threads of their own the first one may end first; TensorFlow then must not run functions eagerly for ever."""
+    first, second = contextlib.ExitStack(), contextlib.ExitStack()
+    first.enter_context(_INLINED_FUNCTIONS)
+    second.enter_context(_INLINED_FUNCTIONS)
+    first.close()
+    assert tf.config.functions_run_eagerly()
+    second.close()
+    assert not tf.config.functions_run_eagerly()

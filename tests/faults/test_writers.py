@@ -31,7 +31,6 @@ TWICE = (
     "save_integer_weights .npz",
     "export_onnx",
     "export_tflite",
-    "Workbench.export",
 )
 #: What writes at the end of a long job, through the same doors; and what tests/cli/test_lab.py has.
 NOT_HERE = {"qdq_workbench/cli/demo/artefacts.py: write_artefacts", "qdq_workbench/cli/lab.py: quickstart"}

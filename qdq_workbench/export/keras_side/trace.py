@@ -6,9 +6,9 @@ distinguish a layer that is called twice from a layer whose name ends in a numbe
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable
 from typing import Any
 
 from qdq_workbench.conversion.engine.deep_models import functional_model
@@ -116,7 +116,7 @@ def trace(cut: CutModel, ends: EndNames, *, dynamic_batch: bool) -> tuple[Any, d
 
     def call(*tensors: Any) -> dict[str, Any]:
         weights = zip(traced_weights.values(), tensors[len(inputs) :], strict=True)
-        with keras.StatelessScope(state_mapping=list(weights)), _inlined_functions():
+        with keras.StatelessScope(state_mapping=list(weights)), _INLINED_FUNCTIONS:
             results = _run(model, list(tensors[: len(inputs)]), scopes)
         named = dict(zip(outputs, results, strict=True))
         _check_ranks(cut, named, ends)
@@ -181,17 +181,35 @@ def _run(model: Any, tensors: list[Any], scopes: dict[str, str]) -> list[Any]:
     return list(keras.tree.flatten(model._run_through_graph(tensors, operation_fn=in_scope)))  # noqa: SLF001 - see above
 
 
-@contextlib.contextmanager
-def _inlined_functions() -> Iterator[None]:
-    """Trace through inner `tf.function`s: Keras compiles grouped convolutions with XLA, which no converter reads."""
-    import tensorflow as tf
+class _InlinedFunctions:
+    """A scope that traces through inner `tf.function`s: Keras compiles grouped convolutions with XLA.
 
-    before = tf.config.functions_run_eagerly()
-    tf.config.run_functions_eagerly(run_eagerly=True)
-    try:
-        yield
-    finally:
-        tf.config.run_functions_eagerly(before)
+    No converter reads those. The switch is one of the whole process, so the last of several threads resets it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users, self._before = 0, False
+
+    def __enter__(self) -> None:
+        import tensorflow as tf
+
+        with self._lock:
+            if not self._users:
+                self._before = tf.config.functions_run_eagerly()
+                tf.config.run_functions_eagerly(run_eagerly=True)
+            self._users += 1
+
+    def __exit__(self, *raised: object) -> None:
+        import tensorflow as tf
+
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                tf.config.run_functions_eagerly(self._before)
+
+
+_INLINED_FUNCTIONS = _InlinedFunctions()
 
 
 def _tensor_spec(tensor: Any, name: str, *, dynamic_batch: bool) -> Any:
