@@ -35,7 +35,7 @@ def test_every_row_names_a_test():
 
 
 def test_no_name_is_left_unchecked():
-    """A test of a class stands behind the name of the class; what is written otherwise is looked for by none."""
+    """A test of a class stands behind the name of the class; nobody would look for what is written otherwise."""
     checked = {f"{path}::{name}" for path, name in NAMED} | {f"{path}::{name}" for path, name in OF_THE_FRONT_END}
     written = {re.sub(r"::Test\w+::", "::", name) for name in re.findall(r"`([^`]*::[^`]*)`", TABLE)}
     assert written == checked

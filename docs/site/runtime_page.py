@@ -17,6 +17,7 @@ from keras import layers
 
 import qdq_workbench as qdq
 from qdq_workbench.graph.kinds import KINDS
+from qdq_workbench.placement.defaults import class_name_of
 from qdq_workbench.runtimes import litert, onnxruntime, openvino, tensorrt
 
 PAGE = pathlib.Path(__file__).parents[1] / "runtimes.md"
@@ -90,11 +91,13 @@ _ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "UpSampling": (2,),
     "ZeroPadding": (1,),
 }
+#: The names under which Keras exports classes of other names.
+_EXPORTED = {"GroupedQueryAttention": "GroupQueryAttention"}
 _ON_MATRICES = ("Dense", "RepeatVector", "UnitNormalization")
 #: What is shown elsewhere on the page, is a parent of what is shown, or needs inputs of another kind.
 _LEFT_OUT = """
     Activation ActivityRegularization AdditiveAttention AlphaDropout Attention Bidirectional ConvLSTM Dot ELU
-    Embedding GaussianDropout GaussianNoise GroupedQueryAttention Identity LeakyReLU MaxNumBoundingBoxes PReLU RNN ReLU
+    Embedding GaussianDropout GaussianNoise Identity LeakyReLU MaxNumBoundingBoxes PReLU RNN ReLU
     Softmax SpectralNormalization SpatialDropout1D SpatialDropout2D SpatialDropout3D
 """.split()  # noqa: SIM905 - words are easier to read than a quoted list
 _ROLES_LEFT_OUT = frozenset({"augmentation", "cell", "preprocessing", "product", "table", "windowed product"})
@@ -139,7 +142,8 @@ def _names(names: frozenset[str]) -> str:
 
 def _layer_models() -> Iterator[tuple[str, Any]]:
     """Yield every layer class with a network in which a layer called `it` is one."""
-    for name, kind in KINDS.items():
+    for class_name, kind in KINDS.items():
+        name = _EXPORTED.get(class_name, class_name)
         shown = hasattr(layers, name) and name not in _LEFT_OUT and kind.role not in _ROLES_LEFT_OUT
         if shown and not kind.only_operation:
             yield name, _network(name)
@@ -149,7 +153,7 @@ def _network(name: str) -> Any:
     """Return a convolution, or a Dense layer, and behind it a layer of a class."""
     ranked = re.search(r"(\d)D", name)
     stem = name.replace(ranked[0], "") if ranked else name
-    role = KINDS[name].role
+    role = KINDS[class_name_of(name)].role
     sequence = role in {"recurrent", "multi-head attention"} or name == "TimeDistributed"
     rank = int(ranked[1]) if ranked else 1 if sequence else 2
     convolution = getattr(layers, f"Conv{rank}D")
@@ -217,7 +221,7 @@ def _matrix(title: str, rows: Iterator[tuple[str, list[str]]]) -> str:
 
 
 def _family(name: str) -> str:
-    kind = KINDS.get(name)
+    kind = KINDS.get(class_name_of(name))
     return kind.role if kind else name
 
 

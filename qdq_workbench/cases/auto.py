@@ -7,7 +7,7 @@ from typing import Any
 
 from qdq_workbench.cases.base import GraphCase, check_is_quantizable_by_layer_name
 from qdq_workbench.cases.residual import ResidualConnectionQDQCase
-from qdq_workbench.graph.kinds import MERGES, MOVEMENTS, POOLINGS, PRODUCT_OPERATIONS
+from qdq_workbench.graph.kinds import ELEMENTWISE, MERGES, MOVEMENTS, POOLINGS, TENSOR_PRODUCTS
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name, is_activation, reads_infinity, vanishes
 from qdq_workbench.placement.defaults import find_default
@@ -85,7 +85,7 @@ class AutoQDQCase(GraphCase):
         for node in graph.nodes:
             if not check_is_quantizable_by_layer_name(qspec, node.layer) or not _reads_reals(graph, node):
                 continue
-            if reads_infinity(graph, node) or (_is_elementwise(node) and _leads_to_softmax(graph, node)):
+            if reads_infinity(graph, node) or (node.is_a(*ELEMENTWISE) and _leads_to_softmax(graph, node)):
                 continue
             default = find_default(node)
             if default is not None and default.quantize_input:
@@ -114,7 +114,7 @@ class AutoQDQCase(GraphCase):
     # Runtimes that fuse
 
     def _is_worth_reading_quantized(self, graph: ModelGraph, node: Node) -> bool:
-        if node.is_a("Multiply", "Matmul"):
+        if node.is_a(*TENSOR_PRODUCTS):
             # A constant factor has no pair, and keeps the product in float.
             return len(node.inputs) > 1
         return node.is_a("Concatenate", *POOLINGS) and _leads_to_integers(graph, node)
@@ -128,11 +128,6 @@ def _reads_reals(graph: ModelGraph, node: Node) -> bool:
     return bool(node.inputs) and all("float" in graph.tensors[tensor].dtype for tensor in node.inputs)
 
 
-def _is_elementwise(node: Node) -> bool:
-    """Return whether a node combines tensors element by element, such as scores with a mask or a bias."""
-    return node.is_a(*MERGES) and not node.is_a("Concatenate", "Dot", *PRODUCT_OPERATIONS)
-
-
 def _leads_to_softmax(graph: ModelGraph, node: Node) -> bool:
     """Return whether a result is the scores of an attention, to which masks add numbers such as -1e9.
 
@@ -143,7 +138,7 @@ def _leads_to_softmax(graph: ModelGraph, node: Node) -> bool:
         for reader, _ in (found for tensor in todo.pop().outputs for found in graph.readers(tensor)):
             if is_activation(reader) and activation_name(reader) == "softmax":
                 return True
-            between = vanishes(reader) or _is_elementwise(reader) or reader.is_a("Cast", "Where", *MOVEMENTS)
+            between = vanishes(reader) or reader.is_a(*ELEMENTWISE) or reader.is_a("Cast", "Where", *MOVEMENTS)
             if between and reader.name not in seen:
                 seen.add(reader.name)
                 todo.append(reader)

@@ -9,6 +9,7 @@ from typing import Any
 from qdq_workbench.conversion.engine.quantize_model import quantize_model
 from qdq_workbench.export.onnx_export import build_proto
 from qdq_workbench.foreign.float_signatures import ImportedTensor, read_float_view
+from qdq_workbench.graph.kinds import ACTIVATION_LAYERS, BATCH_NORMALIZATION
 from qdq_workbench.graph.model_graph import ModelGraph
 from qdq_workbench.graph_builder import build_graph
 from qdq_workbench.onnx_graph.qdq_graph import QUANTIZE, QDQGraph, integer_limits
@@ -152,7 +153,7 @@ def _integer_weights(graph: ModelGraph, quantized: Mapping[str, ImportedTensor])
 def _weighted_layer(graph: ModelGraph, tensor: str) -> str | None:
     """Return the layer with a kernel that computes a tensor, through layers that a file folds, fuses or moves."""
     node = graph.producer(tensor)
-    while len(node.inputs) == 1 and (not node.weights or node.is_a("BatchNormalization", "PReLU")):
+    while len(node.inputs) == 1 and (not node.weights or node.is_a(*BATCH_NORMALIZATION, *ACTIVATION_LAYERS)):
         node = graph.producer(node.inputs[0])
     has_kernel = any(weight.name.endswith("kernel") for weight in node.weights)
     return node.layer if has_kernel else None

@@ -51,6 +51,8 @@ Role = Literal[
     "windowed product",
     "wrapper",
 ]
+#: How a layer combines tensors element by element; "" if it does not.
+Elementwise = Literal["", "addition", "multiplication", "extremum", "mean"]
 #: What is quantized of a layer by default; "" if the layers inside determine it, or there is nothing to quantize.
 Default = Literal["", "float", "input", "weight", "input and weight"]
 
@@ -72,6 +74,7 @@ class Kind:
         folds: Whether a batch normalization after it can be folded into its weights.
         vanishes: Whether it does nothing at inference and has no operator in a file.
         holds_one: Whether it computes the same as the one layer inside, and a file holds only that.
+        elementwise: How it combines tensors element by element.
         multiplies: Whether it is an operation that multiplies tensors.
         only_operation: Whether it is a `keras.ops` function without a layer of that name.
     """
@@ -85,6 +88,7 @@ class Kind:
     folds: bool = False
     vanishes: bool = False
     holds_one: bool = False
+    elementwise: Elementwise = ""
     multiplies: bool = False
     only_operation: bool = False
 
@@ -128,7 +132,8 @@ _ROWS: tuple[tuple[tuple[str, ...], Kind], ...] = (
     (("Embedding",), Kind("embedding", "weight", {"embeddings": None, "reverse_embeddings": -1})),
     (("LSTMCell", "GRUCell", "SimpleRNNCell", "ConvLSTMCell"), Kind("cell", "input and weight", _CELL)),
     (("RNN", "LSTM", "GRU", "SimpleRNN", "ConvLSTM", *_ranked("ConvLSTM{}D")), Kind("recurrent")),
-    (("MultiHeadAttention", "GroupQueryAttention", "GroupedQueryAttention"), Kind("multi-head attention")),
+    # Keras exports the second class as `GroupQueryAttention`: `placement.defaults.class_name_of`.
+    (("MultiHeadAttention", "GroupedQueryAttention"), Kind("multi-head attention")),
     (("Attention", "AdditiveAttention"), Kind("attention")),
     (("Bidirectional",), Kind("wrapper")),
     (("TimeDistributed", "SpectralNormalization"), Kind("wrapper", holds_one=True)),
@@ -151,12 +156,12 @@ _ROWS: tuple[tuple[tuple[str, ...], Kind], ...] = (
         _ranked("GlobalMaxPooling{}D"),
         Kind("global maximum", "float", operator="GlobalMaxPool", operators=("GlobalMaxPool",)),
     ),
-    (("Add",), Kind("merge", "float", operators=("Add",))),
-    (("Subtract",), Kind("merge", "float", operators=("Sub",))),
-    (("Multiply",), Kind("merge", "float", operators=("Mul",))),
-    (("Maximum",), Kind("merge", "float", operators=("Max",))),
-    (("Minimum",), Kind("merge", "float", operators=("Min",))),
-    (("Average",), Kind("merge", "float")),
+    (("Add",), Kind("merge", "float", operators=("Add",), elementwise="addition")),
+    (("Subtract",), Kind("merge", "float", operators=("Sub",), elementwise="addition")),
+    (("Multiply",), Kind("merge", "float", operators=("Mul",), elementwise="multiplication")),
+    (("Maximum",), Kind("merge", "float", operators=("Max",), elementwise="extremum")),
+    (("Minimum",), Kind("merge", "float", operators=("Min",), elementwise="extremum")),
+    (("Average",), Kind("merge", "float", elementwise="mean")),
     (("Concatenate",), Kind("merge", "float", operator="Concat", operators=("Concat",))),
     (("Matmul",), Kind("merge", "float", operators=("MatMul",), multiplies=True)),
     (("Dot",), Kind("merge", "float", multiplies=True)),
@@ -266,7 +271,7 @@ CONVOLUTIONS = (*classes_of("convolution"), *TRANSPOSED, *DEPTHWISE, *SEPARABLE)
 MATRIX_PRODUCTS = classes_of("dense", "einsum")
 MULTI_HEAD_ATTENTION = classes_of("multi-head attention")
 RECURRENT = classes_of("recurrent")
-#: Layers whose defaults are those of the layers inside.
+#: Layers whose defaults are those of the layers inside; the graph does not show what these compute.
 HOLDERS = classes_of("recurrent", "multi-head attention", "wrapper")
 HOLDING_ONE = classes_where(lambda kind: kind.holds_one)
 BATCH_NORMALIZATION = classes_of("batch normalization")
@@ -276,6 +281,15 @@ MAXIMA = classes_of("maximum")
 GLOBAL_MAXIMA = classes_of("global maximum")
 POOLINGS = (*AVERAGES, *MAXIMA, *GLOBAL_MAXIMA)
 MERGES = classes_of("merge")
+#: Those that combine tensors element by element.
+ELEMENTWISE = classes_where(lambda kind: kind.elementwise != "")
+ADDITIONS = classes_where(lambda kind: kind.elementwise == "addition")
+#: Sums, differences and products: runtimes have kernels of two tensors for them.
+ARITHMETIC = classes_where(lambda kind: kind.elementwise in ("addition", "multiplication"))
+#: The elementwise ones that are one operator for two tensors; a mean is a sum and a product.
+ELEMENTWISE_OPERATORS = classes_where(lambda kind: kind.elementwise != "" and kind.operators is not None)
+#: Products of tensors, elementwise or of matrices, that are one operator; `Dot` is several.
+TENSOR_PRODUCTS = classes_where(lambda kind: kind.role == "merge" and kind.operators in (("Mul",), ("MatMul",)))
 PADDINGS = classes_of("padding")
 PADDING_OPERATIONS = classes_of("padding operation")
 CROPPINGS = classes_of("cropping")

@@ -15,6 +15,7 @@ import functools
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from qdq_workbench.graph.kinds import ARITHMETIC
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.never_negative import is_never_negative
 from qdq_workbench.graph.op_kinds import activation_name, is_activation, vanishes
@@ -132,7 +133,7 @@ class _Completion:
         if not all(name in self._weights for name in needed):
             return
         # The kernels take two tensors. A sum of three is written as two operators, and a constant has no pair.
-        if node.is_a("Add", "Subtract", "Multiply") and len(node.inputs) != 2:
+        if node.is_a(*ARITHMETIC) and len(node.inputs) != 2:
             return
         tensor = self._fused_output(node)
         # A kernel that may return floats gets a pair for all readers only if one of them reads integers.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qdq_workbench.graph.kinds import CONVOLUTIONS, HOLDING_ONE, MATRIX_PRODUCTS, SEPARABLE
+from qdq_workbench.graph.kinds import CONVOLUTIONS, HOLDING_ONE, MATRIX_PRODUCTS, RECURRENT, SEPARABLE
 from qdq_workbench.graph.model_graph import Node, Part
 
 _PRODUCTS = frozenset({*CONVOLUTIONS, *MATRIX_PRODUCTS})
@@ -16,7 +16,7 @@ def is_transparent(node: Node) -> bool:
 def is_recurrent(node: Node) -> bool:
     """Return whether a layer is recurrent, or holds a layer that is."""
     classes = {name for part in node.parts for name in part.classes}
-    return not node.is_operation and (node.is_a("RNN", "Bidirectional") or "RNN" in classes)
+    return not node.is_operation and (node.is_a(*RECURRENT, "Bidirectional") or "RNN" in classes)
 
 
 def inner_products(node: Node) -> list[Part]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from qdq_workbench.graph.kinds import DIRECT_CONVOLUTIONS, MATRIX_PRODUCTS, TRANSPOSED, UPSAMPLINGS
+from qdq_workbench.graph.kinds import ARITHMETIC, DIRECT_CONVOLUTIONS, MATRIX_PRODUCTS, TRANSPOSED, UPSAMPLINGS
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import activation_name, is_activation
 from qdq_workbench.placement.targets import get_target
@@ -161,7 +161,7 @@ def _integer(facts: PlanFacts, node: Node) -> Verdict:
     if (node.is_a(*_WEIGHTED) or is_transparent(node)) and facts.float_weights(node):
         fix = {"name": node.layer, "quantize_input": True, "quantize_weight": True}
         return "WEIGHT", f"its weight {facts.float_weights(node)[0]!r} stays in float", [fix]
-    operands = facts.why_not_two_operands(node) if node.is_a("Add", "Subtract", "Multiply") else None
+    operands = facts.why_not_two_operands(node) if node.is_a(*ARITHMETIC) else None
     if operands is not None:
         return "OPERANDS", operands, []
     missing = facts.float_inputs(node)

@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable, Iterator
 
 from qdq_workbench.graph.block_axes import block_in_file
-from qdq_workbench.graph.kinds import AVERAGES, DIRECT_CONVOLUTIONS, MATRIX_PRODUCTS, PADDINGS
+from qdq_workbench.graph.kinds import ADDITIONS, DIRECT_CONVOLUTIONS, MATRIX_PRODUCTS, PADDINGS, TENSOR_PRODUCTS
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import activation_name, is_activation, multiplies_with_table, vanishes
 from qdq_workbench.placement.lowering import is_per_channel
@@ -337,7 +337,7 @@ def _reads(facts: PlanFacts, tensor: str) -> int:
 
 
 def _merge_or_pool(facts: PlanFacts, node: Node) -> Verdict:
-    operands = facts.why_not_two_operands(node) if node.is_a("Add", "Multiply", "Matmul") else None
+    operands = facts.why_not_two_operands(node) if node.is_a(*ADDITIONS, *TENSOR_PRODUCTS) else None
     if operands is not None:
         return "OPERANDS", operands, []
     inputs = _propagation(facts).float_inputs(node)
@@ -383,7 +383,8 @@ def _padding(facts: PlanFacts, node: Node) -> Verdict:  # noqa: ARG001 - as the 
 _JUDGES: tuple[tuple[tuple[str, ...], Callable[[PlanFacts, Node], Verdict]], ...] = (
     (DIRECT_CONVOLUTIONS, _convolution),
     (MATRIX_PRODUCTS, _product),
-    (("Add", "Multiply", "Concatenate", "Matmul", *AVERAGES), _merge_or_pool),
+    # The others with an integer kernel merge tensors or average.
+    (tuple(_TARGET.integer_kinds), _merge_or_pool),
     (("CustomScaleLayer",), _scaled_sum),
     (PADDINGS, _padding),
     # Before the kinds with one scale, some of which are in both: through these the runtime also moves pairs.

@@ -12,7 +12,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from qdq_workbench.graph.kinds import MATRIX_PRODUCTS, POOLINGS, RESHAPINGS, TRANSPOSED
+from qdq_workbench.graph.kinds import (
+    ADDITIONS,
+    ARITHMETIC,
+    BATCH_NORMALIZATION,
+    MATRIX_PRODUCTS,
+    POOLINGS,
+    RESHAPINGS,
+    TRANSPOSED,
+)
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.never_negative import is_never_negative
 from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_convolution
@@ -88,7 +96,7 @@ def _judged(facts: PlanFacts, node: Node) -> Verdict:
     if is_convolution(node) or node.is_a(*MATRIX_PRODUCTS):
         return _weighted(facts, node)
     # Not Maximum and Minimum: the plugin computes them in float, with pairs on both sides too.
-    if node.is_a("Add", "Subtract", "Multiply") or _computes(node) in _FUSED:
+    if node.is_a(*ARITHMETIC) or _computes(node) in _FUSED:
         return _elementwise(facts, node)
     if node.is_a("Matmul"):
         # First what no pair changes.
@@ -137,7 +145,7 @@ def _elementwise(facts: PlanFacts, node: Node) -> Verdict:
 def _absorber(facts: PlanFacts, node: Node, integer: set[str]) -> str | None:
     """Return the call whose integer kernel absorbs a node behind it, if there is one."""
     # A sum becomes a post-operation of the convolution that makes one of its operands.
-    if not (node.is_a("BatchNormalization", "Add") or _computes(node) in _FUSED):
+    if not (node.is_a(*BATCH_NORMALIZATION, "Add") or _computes(node) in _FUSED):
         return None
     for tensor in node.inputs:
         producer = facts.graph.producer(tensor)
@@ -211,7 +219,7 @@ def _is_never_negative(graph: ModelGraph, tensor: str) -> bool:
 
 def _adds_values(facts: PlanFacts, node: Node) -> bool:
     """Return whether a node adds a constant of several values that does not become a part of a pair."""
-    if len(node.inputs) != 1 or not node.is_a("Add", "Subtract") or _grid(facts, node, 0).signed:
+    if len(node.inputs) != 1 or not node.is_a(*ADDITIONS) or _grid(facts, node, 0).signed:
         return False
     # One value, or one per channel, becomes a part of the pair behind it; the channels are the first axis behind the
     # batch in the file, as of images and of rows. Not told here: unsigned integers take any constant that makes

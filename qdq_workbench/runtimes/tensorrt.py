@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from qdq_workbench.graph.kinds import MATRIX_PRODUCTS, MAXIMA, RESHAPINGS
+from qdq_workbench.graph.kinds import ELEMENTWISE_OPERATORS, MATRIX_PRODUCTS, MAXIMA, RESHAPINGS
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import activation_name, ends_in_convolution, is_activation, is_convolution
 from qdq_workbench.placement.targets import get_target
@@ -24,7 +24,6 @@ _OPERATORS = "https://github.com/onnx/onnx-tensorrt/blob/main/docs/operators.md"
 _FUSED = frozenset({"relu", "relu6", "clipped_relu", "leaky_relu", "sigmoid", "silu", "tanh"})
 _BOTH_SIDES = {"quantize_weight": False, "quantize_output": True}
 _COMMUTING = (*MAXIMA, *RESHAPINGS)
-_TWO_OPERANDS = ("Add", "Subtract", "Multiply", "Maximum", "Minimum")
 
 RULES = {
     rule.id: rule
@@ -150,7 +149,7 @@ def _moves(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
 
 
 def _other(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:  # noqa: ARG001 - as the others
-    operands = facts.why_not_two_operands(node) if node.is_a(*_TWO_OPERANDS) else None
+    operands = facts.why_not_two_operands(node) if node.is_a(*ELEMENTWISE_OPERATORS) else None
     if operands is not None:
         return "TRT-OPERANDS", operands, []
     quantized = not facts.float_inputs(node) and bool(node.inputs)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from qdq_workbench.graph.kinds import MULTI_HEAD_ATTENTION, RECURRENT
+from qdq_workbench.graph.kinds import HOLDERS
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name
 
 #: The spacing of float32 numbers just above 1.
 NOISE = 2.0**-23
 _SATURATING = frozenset({"hard_sigmoid", "sigmoid", "softmax", "tanh"})
-# Layers that may compute such a function inside, where the graph does not show it.
-_HOLDING = (*RECURRENT, *MULTI_HEAD_ATTENTION, "Bidirectional", "TimeDistributed")
 
 
 def noise_of(graph: ModelGraph, tensor: str, cut: Collection[str]) -> float:
@@ -39,4 +37,5 @@ def noise_of(graph: ModelGraph, tensor: str, cut: Collection[str]) -> float:
 
 
 def _saturates(node: Node) -> bool:
-    return activation_name(node) in _SATURATING or node.is_a(*_HOLDING)
+    # A layer inside a layer may compute such a function, and the graph does not show it.
+    return activation_name(node) in _SATURATING or node.is_a(*HOLDERS)

@@ -106,7 +106,7 @@ class HalfParity:
         if self._runs:
             # The outputs alone: the parts were compared above.
             yield from OptimizationParity(self._proto, self._fed(self._proto)).outputs(
-                {n: HEADROOM * m for n, m in self._moved.items()}
+                {n: HEADROOM * m for n, m in self._noise_of_outputs.items()}
             )
 
     def parts(self) -> list[PartParity]:
@@ -136,7 +136,7 @@ class HalfParity:
 
     def _output(self, name: str, given: np.ndarray) -> Check:
         wanted = self._wanted[name]
-        apart, allowed = _apart(wanted, given), _allowed(wanted, self._moved[name])
+        apart, allowed = _apart(wanted, given), _allowed(wanted, self._noise_of_outputs[name])
         how = "" if self._runs else ", rounded in float32"
         detail = f"mean difference from float32 {apart:.3g}, rounding explains {allowed:.3g}"
         return Check(f"output {name!r} in {self._kind.name}{how}", passed=apart <= allowed, detail=detail)
@@ -147,14 +147,14 @@ class HalfParity:
         return run_session(make_session(self._twin, optimized=False), self._inputs)
 
     @functools.cached_property
-    def _moved(self) -> dict[str, float]:
+    def _noise_of_outputs(self) -> dict[str, float]:
         """By output, the mean difference that worst-case rounding causes: the maximum over all noisy copies."""
-        moved = dict.fromkeys(self._wanted, 0.0)
+        found = dict.fromkeys(self._wanted, 0.0)
         for seed in self._noise.seeds:
             session = make_session(self._noise.copy(self._twin, seed), optimized=False)
             for name, values in run_session(session, self._inputs).items():
-                moved[name] = max(moved[name], _apart(self._wanted[name], values))
-        return moved
+                found[name] = max(found[name], _apart(self._wanted[name], values))
+        return found
 
     @functools.cached_property
     def _codes(self) -> dict[str, np.ndarray]:

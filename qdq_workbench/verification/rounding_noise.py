@@ -58,7 +58,7 @@ class RoundingNoise:
         for tensor in noisy.graph.initializer:
             if tensor.name in self._constants:
                 values = numpy_helper.to_array(tensor)
-                tensor.CopyFrom(numpy_helper.from_array(self._moved(values, generator), tensor.name))
+                tensor.CopyFrom(numpy_helper.from_array(self._with_noise(values, generator), tensor.name))
         inputs = {value.name for value in model.graph.input} & self._noisy
         nodes = [node for name in sorted(inputs) for node in _noise_nodes(name, f"{name}/noisy")]
         for node in model.graph.node:
@@ -84,11 +84,11 @@ class RoundingNoise:
         noisy.graph.node.extend(nodes)
         return noisy
 
-    def _moved(self, values: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    def _with_noise(self, values: np.ndarray, generator: np.random.Generator) -> np.ndarray:
         signs = generator.choice((-1.0, 1.0), values.shape)
         error = self._kind.roundoff * np.abs(values) + self._kind.tiny / 2
-        moved = values + signs * np.minimum(error, 0.5 * np.abs(values))  # a scale stays positive
-        return np.asarray(moved, np.float32)
+        noisy = values + signs * np.minimum(error, 0.5 * np.abs(values))  # a scale stays positive
+        return np.asarray(noisy, np.float32)
 
 
 def _noise_nodes(exact: str, noisy: str) -> list[onnx.NodeProto]:

@@ -15,7 +15,7 @@ _PACKAGES = (
     "calibration", "post_training", "onnx_graph", "export", "foreign", "verification", "profiling", "analysis",
     "diagnosis", "mct", "tfmot", "report", "cli",
 )  # fmt: skip
-_ELSEWHERE = {"onnx_graph": ("export", "verification"), "foreign": ("verification",)}
+_ELSEWHERE = {"onnx_graph": ("export", "verification")}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -84,6 +84,22 @@ def test_what_is_left_out_has_a_reason(rounded):
     assert report.summary().startswith("GPTQ's rounding of")
 
 
+@pytest.mark.parametrize(
+    "attention",
+    [lambda: layers.MultiHeadAttention(2, 8, name="it"), lambda: layers.GroupQueryAttention(8, 4, 2, name="it")],
+    ids=["heads", "grouped heads"],
+)
+def test_projections_of_every_attention_are_left_out_for_the_same_reason(attention):
+    """Keras exports `GroupedQueryAttention` under another name, by which no layer of it is found."""
+    keras.utils.set_random_seed(0)
+    rows = keras.Input((3, 40), name="rows")
+    x = layers.Dense(8, name="head")(layers.Flatten()(attention()(rows, rows)))
+    report = gptq_weights(quantized(keras.Model(rows, x)), X[:32], verbose=False)
+    assert [unit.layers for unit in report.units] == [("head",)]
+    assert {name.partition("/")[0] for name in report.left_out} == {"it"}
+    assert all("split_attention" in reason for reason in report.left_out.values())
+
+
 def test_the_update_is_that_of_the_paper():
     """Row by row with a fresh inverse of what is left, as optimal brain quantization has it (section 3.1)."""
     generator = np.random.default_rng(3)

@@ -11,10 +11,12 @@ from qdq_workbench.verification import parity
 from qdq_workbench.verification.float_noise import NOISE, noise_of
 
 
-def test_a_dead_sigmoid_is_no_difference(tmp_path, monkeypatch):
+@pytest.mark.parametrize("wrap", [lambda layer, name: layer, layers.SpectralNormalization])
+def test_a_dead_sigmoid_is_no_difference(wrap, tmp_path, monkeypatch):
     image = keras.Input((4,), name="image")
     off = keras.initializers.Constant(-45.0)
-    model = keras.Model(image, layers.Dense(3, activation="sigmoid", bias_initializer=off, name="gate")(image))
+    gate = wrap(layers.Dense(3, activation="sigmoid", bias_initializer=off, name="gate"), name="gate")
+    model = keras.Model(image, gate(image))
     spec = qdq.QuantizationSpec()
     spec.add("gate", quantize_output=True)
     q_model = qdq.quantize_model(model, quantization_spec=spec, target="onnxruntime")

@@ -15,7 +15,7 @@ from qdq_workbench._progress import ProgressFunction
 from qdq_workbench.calibration.padding import counted
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.errors import DataError
-from qdq_workbench.graph.kinds import HOLDING_ONE
+from qdq_workbench.graph.kinds import HOLDING_ONE, MATRIX_PRODUCTS, MULTI_HEAD_ATTENTION
 from qdq_workbench.graph_builder import Call, bind_graph, layer_weights
 from qdq_workbench.post_training.rounding.compute import compute
 from qdq_workbench.post_training.rounding.gptq import Product, RowGrids, product_of, rounded_by_gptq, squared_error
@@ -196,11 +196,11 @@ def _find_matrices(q_model: QuantizedModel) -> tuple[dict[str, _Matrix], dict[st
 
 def _reads_rows(node: Any) -> bool:
     """Return whether a layer multiplies its only input with its kernel directly."""
-    return not node.is_operation and node.is_a("Dense", "EinsumDense", *HOLDING_ONE) and len(node.inputs) == 1
+    return not node.is_operation and node.is_a(*MATRIX_PRODUCTS, *HOLDING_ONE) and len(node.inputs) == 1
 
 
 def _why_left_out(node: Any) -> str:
-    if node.is_a("MultiHeadAttention", "GroupQueryAttention"):
+    if node.is_a(*MULTI_HEAD_ATTENTION):
         return "the inputs of its projections are not visible; quantize split_attention(model) to make them so"
     return "GPTQ rounds the kernels of Dense and EinsumDense, which multiply one input with one matrix"
 

@@ -1,0 +1,99 @@
+"""Where the sources list layer classes beside `graph/kinds.py`, and why they may."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import pathlib
+from collections.abc import Iterator
+
+from keras import layers
+
+from qdq_workbench.graph.kinds import KINDS
+
+#: Files whose names are those of Keras's classes by chance: operators of ONNX, TensorFlow and firmware.
+ONNX_OPERATORS, TENSORFLOWS, FIRMWARES = "ONNX operators", "TensorFlow's operations", "the operators of firmware"
+#: Files that may list layer classes, and why.
+EXCUSED = {
+    "qdq_workbench/cli/demo/job.py": ONNX_OPERATORS,
+    "qdq_workbench/conversion/engine/saving.py": "which operations Keras reads as layers",
+    "qdq_workbench/conversion/files/keras2.py": "what another version of Keras calls its classes",
+    "qdq_workbench/export/firmware/interpreter.py": FIRMWARES,
+    "qdq_workbench/export/firmware/kernels.py": "which of firmware's kernels have a layout of their own",
+    "qdq_workbench/export/firmware/walk.py": "what firmware has kernels for: the table of a target",
+    "qdq_workbench/export/half/kept.py": ONNX_OPERATORS,
+    "qdq_workbench/export/notes.py": ONNX_OPERATORS,
+    "qdq_workbench/export/passes/carry_into_loops.py": ONNX_OPERATORS,
+    "qdq_workbench/export/passes/flips.py": ONNX_OPERATORS,
+    "qdq_workbench/export/passes/fold_bias_additions.py": ONNX_OPERATORS,
+    "qdq_workbench/export/passes/move_to_channels_first.py": ONNX_OPERATORS,
+    "qdq_workbench/export/passes/restore_one_dimensional.py": ONNX_OPERATORS,
+    "qdq_workbench/export/recurrent.py": ONNX_OPERATORS,
+    "qdq_workbench/foreign/float_signatures.py": ONNX_OPERATORS,
+    "qdq_workbench/foreign/lint_axes.py": ONNX_OPERATORS,
+    "qdq_workbench/foreign/lint_rules.py": ONNX_OPERATORS,
+    "qdq_workbench/graph/half_precision.py": ONNX_OPERATORS,
+    "qdq_workbench/graph/kinds.py": "the table itself",
+    "qdq_workbench/graph/never_negative.py": ONNX_OPERATORS,
+    "qdq_workbench/graph_builder/between_layers.py": TENSORFLOWS,
+    "qdq_workbench/onnx_graph/qdq_graph.py": ONNX_OPERATORS,
+    "qdq_workbench/placement/defaults.py": "the ten classes of the predecessor, whose defaults stay",
+    "qdq_workbench/placement/targets/litert.py": "what the runtime has integer kernels for",
+    "qdq_workbench/placement/targets/onnxruntime.py": "what the runtime has integer kernels for",
+    "qdq_workbench/post_training/chains.py": "the layers whose kernels may be scaled, with the axes of their channels",
+    "qdq_workbench/profiling/kernels.py": ONNX_OPERATORS,
+    "qdq_workbench/profiling/openvino_runner.py": ONNX_OPERATORS,
+    "qdq_workbench/profiling/runtime_graph.py": ONNX_OPERATORS,
+    "qdq_workbench/quantizers/settled.py": TENSORFLOWS,
+    "qdq_workbench/runtimes/litert.py": "which of the runtime's kernels read weights of 4 bits",
+    "qdq_workbench/runtimes/openvino.py": "what the runtime moves as integers",
+    "qdq_workbench/runtimes/tensorrt_builds.py": ONNX_OPERATORS,
+    "qdq_workbench/tfmot/default_scheme.py": "what TFMOT quantizes",
+    "qdq_workbench/tfmot/trained_config.py": "parts of the names of TFMOT's configs",
+    "qdq_workbench/verification/integer_kernels.py": ONNX_OPERATORS,
+    "qdq_workbench/verification/lowered.py": ONNX_OPERATORS,
+    "qdq_workbench/verification/moved_pairs.py": ONNX_OPERATORS,
+}
+#: Names by which Keras exports a class of another name, such as `MaxPool2D`. No node of a graph has one of them.
+EXPORTED = frozenset(name for name, kind in vars(layers).items() if isinstance(kind, type) and kind.__name__ != name)
+
+
+@functools.cache
+def sources(root: pathlib.Path) -> dict[str, ast.Module]:
+    """Return the modules of the library and the front end, by path below the root."""
+    paths = (*root.glob("qdq_workbench/**/*.py"), *root.glob("widgets/qdq_widgets/**/*.py"))
+    return {str(path.relative_to(root)): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+
+
+def lists_in(tree: ast.AST) -> list[set[str]]:
+    """Return the texts that stand together, wherever two or more of them are classes or operations of the table."""
+    together = (texts for node in ast.walk(tree) for texts in _together(node))
+    return [texts for texts in together if len(texts & KINDS.keys()) > 1]
+
+
+def _together(node: ast.AST) -> Iterator[set[str]]:
+    """Yield the texts in a collection, those of keys, of values, of a call's arguments, and the words of a split."""
+    if isinstance(node, ast.Dict):
+        yield _texts(node.keys)
+        yield _texts(node.values)
+    elif isinstance(node, ast.Call):
+        yield _texts(node.args) | {keyword.arg for keyword in node.keywords if keyword.arg}
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "split":
+            yield {word for text in _texts([node.func.value]) for word in text.split()}
+    else:
+        yield _texts(getattr(node, "elts", ()))
+
+
+def names_asked_for(tree: ast.AST) -> set[str]:
+    """Return the names of classes that `is_a` is asked for, and all names by which Keras exports other classes."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "is_a":
+            found |= _texts(node.args)
+        elif isinstance(node, ast.Constant):
+            found |= _texts([node]) & EXPORTED
+    return found
+
+
+def _texts(parts) -> set[str]:
+    return {part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)} - {""}
