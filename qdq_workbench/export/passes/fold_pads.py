@@ -1,6 +1,7 @@
 """Pad(0) -> [Q -> DQ ->] Conv becomes [Q -> DQ ->] Conv with pads: exact, since 0 is on every grid.
 
-In front of a Q there may be the Clip to a grid of fewer bits. Pad(0) of values >= 0 is folded into MaxPool in the same way.
+In front of a Q there may be the Clip to a grid of fewer bits. Pad(0) of values >= 0 is folded into MaxPool in the same
+way.
 """
 
 from __future__ import annotations
