@@ -13,6 +13,8 @@ the range that both can represent, if nothing else reads the first.
 
 In front of a pair whose grid leaves out values of its integer type (of fewer than 8 bits, or narrow) stands a Clip,
 through which no pair moves: what is in front of it is read by a float operation (`tests/runtimes/test_few_bits.py`).
+Where a pair of 8 bits follows such a pair directly, both are merged, and then the ranges decide whether the Clip stays;
+these are not in a plan, so it counts as one that stays.
 """
 
 from __future__ import annotations
