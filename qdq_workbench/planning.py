@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from qdq_workbench._numbers import whole
 from qdq_workbench.cases.auto import AutoQDQCase
 from qdq_workbench.cases.base import CustomQDQInsertionCase, GraphCase
 from qdq_workbench.errors import SpecError
@@ -91,23 +92,33 @@ def plan_placement(
     return make_plan(graph, with_global_grid(graph, decisions), quantization_mode, target)
 
 
-def explain(plan_or_model: Any, target: str | Target | None = None, *, latency: Latency | None = None) -> Explanation:
+def explain(
+    plan_or_model: Any,
+    target: str | Target | None = None,
+    *,
+    latency: Latency | None = None,
+    opset: int | None = None,
+) -> Explanation:
     """Return for every layer whether an inference runtime will compute it in INT8, and the reason if it will not.
 
     Args:
-        plan_or_model: A plan, a model made by `quantize_model`, or a float model (planned with the defaults).
+        plan_or_model: A plan, a model made by `quantize_model`, a float model (planned with the defaults), or what
+            `files.read_layers` read from an exported file.
         target: The runtime, one of `target_names()`. None for the target of the measured file; without `latency` for
             that of the plan, or "onnxruntime" for a float model. The name of the plan's own target means the plan's
             own, also if it is an altered one; `get_target(name)` is always the registered one.
         latency: The `LatencyReport` of the exported file against the float file, from `profiling.profile_onnx`; None
             without a measurement. With it, the explanation also has the measured gain or loss of every island.
+        opset: The opset of the ONNX file, on which ONNX Runtime's kernels for 4-bit weights depend; None for that of
+            the exported file, otherwise for the one that `export_onnx` chooses.
 
     Returns:
         Status, rule, reason and fix per layer.
 
     Raises:
         TargetError: If there is no such target.
-        SpecError: If `latency` was measured without a baseline, on the file of another model, or for another runtime.
+        SpecError: If `latency` was measured without a baseline, on the file of another model, or for another runtime;
+            or if `opset` is not an integer.
         UnsupportedModelError: If the model's graph cannot be read.
         UnbuiltModelError: If the model's input shape is unknown.
 
@@ -119,13 +130,16 @@ def explain(plan_or_model: Any, target: str | Target | None = None, *, latency: 
         'int8'
     """
     plan = plan_or_model if isinstance(plan_or_model, PlacementPlan) else getattr(plan_or_model, "plan", None)
+    opset = whole(getattr(plan_or_model, "opset", None) if opset is None else opset)
+    if opset is not None and (isinstance(opset, bool) or not isinstance(opset, int)):
+        raise SpecError(f"opset must be an integer such as 17 or 21, or None. Received: opset={opset!r}")
     if target is None and latency is not None:
         target = latency.target
     if not isinstance(plan, PlacementPlan):
         plan = plan_placement(plan_or_model, target=target or "onnxruntime")
     elif target is not None:
         plan = retarget_plan(plan, target)
-    return explain_plan(plan, target, latency)
+    return explain_plan(plan, target, latency, opset=opset)
 
 
 def retarget_plan(plan: PlacementPlan, target: str | Target) -> PlacementPlan:

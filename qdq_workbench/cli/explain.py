@@ -24,6 +24,13 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "file was exported for; for a float model onnxruntime",
     )
     parser.add_argument(
+        "--opset",
+        type=int,
+        metavar="N",
+        help="the opset of the ONNX file, on which the kernels for 4-bit weights depend; default: that of the exported "
+        "file, otherwise the one that `qdq-workbench export` chooses",
+    )
+    parser.add_argument(
         "--latency",
         metavar="FILE",
         help="a report of `qdq-workbench profile --baseline ... -o report.json`: name what costs more than it saves",
@@ -35,19 +42,19 @@ def _run(options: argparse.Namespace) -> Outcome:
 
     subject = _subject(options.subject)
     latency = qdq.LatencyReport.load(options.latency) if options.latency else None
-    explanation = qdq.explain(subject, target=options.target, latency=latency)
+    explanation = qdq.explain(subject, target=options.target, latency=latency, opset=options.opset)
     lines = [_about(subject, explanation.target, options.target, latency), explanation.summary()]
     return Outcome("\n".join(lines), explanation.to_dict())
 
 
 def _subject(path: str) -> Any:
-    """Return the plan of a plan file or an exported file, or the model of any other file."""
+    """Return the plan of a plan file, what an exported file holds, or the model of any other file."""
     suffix = pathlib.Path(path).suffix.lower()
     if suffix == ".onnx":
         import qdq_workbench as qdq
 
         require_file(path)
-        return qdq.files.read_layers(path).plan
+        return qdq.files.read_layers(path)
     return load_plan(path) if suffix == ".json" else load_model(path)
 
 

@@ -34,9 +34,9 @@ from qdq_workbench.export.planned_joins import PlannedJoins
 from qdq_workbench.export.recurrent import insert_recurrent
 from qdq_workbench.graph.half_precision import LEAST_HALF_OPSET, HalfRequest
 from qdq_workbench.onnx_graph.graph import Graph
+from qdq_workbench.placement.opsets import WIDE_INTEGER_OPSET, is_packed, least_opset
 from qdq_workbench.placement.targets import Target
 
-DEFAULT_OPSET, WIDE_INTEGER_OPSET = 17, 21
 # The newest opset that ONNX Runtime 1.31 supports officially; an older onnx package may know fewer.
 MAX_OPSET = min(26, onnx.defs.onnx_opset_version())
 
@@ -109,7 +109,7 @@ def build_onnx(
 
 def four_bit_weights(weights: Mapping[str, Encoding], opset: int) -> list[str]:
     """Return the weights whose integers are written as INT4 or UINT4, which ONNX has from opset 21 on."""
-    return [name for name, encoding in weights.items() if encoding.spec.num_bits <= 4 and opset >= WIDE_INTEGER_OPSET]
+    return [name for name, encoding in weights.items() if is_packed(encoding.spec, opset)]
 
 
 def choose_opset(opset: int | None, encodings: list[Encoding], half: HalfRequest | None = None) -> int:
@@ -122,7 +122,7 @@ def choose_opset(opset: int | None, encodings: list[Encoding], half: HalfRequest
     wide = any(encoding.dtype.itemsize > 1 for encoding in encodings)
     blocks = any(encoding.spec.block_size is not None for encoding in encodings)
     if opset is None:
-        return max(WIDE_INTEGER_OPSET if wide or blocks else DEFAULT_OPSET, 0 if half is None else half.kind.opset)
+        return max(least_opset(encoding.spec for encoding in encodings), 0 if half is None else half.kind.opset)
     opset = whole(opset)
     if isinstance(opset, bool) or not isinstance(opset, int) or not MIN_OPSET <= opset <= MAX_OPSET:
         raise ExportError(f"Supported opsets are {MIN_OPSET} to {MAX_OPSET}. Received: opset={opset!r}")

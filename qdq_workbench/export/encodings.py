@@ -146,8 +146,7 @@ def clip_bounds(encoding: Encoding) -> tuple[np.float32, np.float32] | None:
     Returns:
         The bounds, or None where the grid fills its integer type.
     """
-    info = np.iinfo(encoding.dtype)
-    if (encoding.spec.qmin, encoding.spec.qmax) == (info.min, info.max):
+    if encoding.spec.fills_type:
         return None
     # In float32, as DequantizeLinear computes: each bound is exactly the outermost value of the grid.
     zero, scale = np.float32(encoding.zero_point), np.float32(encoding.scale)

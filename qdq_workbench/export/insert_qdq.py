@@ -127,6 +127,17 @@ class QDQWriter:
         return self._shared[key]
 
 
+def narrows(graph: Graph, node: Node) -> bool:
+    """Return whether a node is the Clip of a pair whose grid leaves out values of its integer type.
+
+    Args:
+        graph: The graph.
+        node: A node of it.
+    """
+    pair = node.name.removesuffix(NARROWING)
+    return node.op == "Clip" and [reader.name for reader in graph.readers(node.output)] == [f"{pair}/QuantizeLinear"]
+
+
 @dataclasses.dataclass
 class _End:
     """A tensor at the end of the movements of a weight, and its readers that do more than move it."""

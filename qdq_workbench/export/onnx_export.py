@@ -19,7 +19,7 @@ from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, chec
 from qdq_workbench.conversion.engine.rebuild import unique_names
 from qdq_workbench.conversion.engine.retarget import in_float32
 from qdq_workbench.errors import OutputPathError
-from qdq_workbench.export.build_onnx import WIDE_INTEGER_OPSET, build_onnx
+from qdq_workbench.export.build_onnx import build_onnx
 from qdq_workbench.export.encode import encode_activations, encode_weights
 from qdq_workbench.export.half.request import half_notes, half_request
 from qdq_workbench.export.keras_side.cut_model import CutModel
@@ -35,6 +35,7 @@ from qdq_workbench.graph_builder import bind_graph, output_names
 from qdq_workbench.onnx_graph.graph import standard_opset
 from qdq_workbench.onnx_graph.model_files import SUFFIXES, data_files, write_model
 from qdq_workbench.placement.lowering import lower
+from qdq_workbench.placement.opsets import WIDE_INTEGER_OPSET
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.targets import Target, get_target
 

@@ -29,6 +29,7 @@ class Explanation:
         alone: The estimated gain of each layer of an island alone, the largest loss first; empty without a
             measurement. Layers inside an island would need new conversions on both sides in float: they are ranked,
             but never counted in `edge_losses`.
+        opset: The ONNX opset of the file that was explained; None for the one that `export_onnx` chooses.
     """
 
     target: str
@@ -36,6 +37,7 @@ class Explanation:
     plan: PlacementPlan | None = dataclasses.field(default=None, repr=False, compare=False)
     islands: tuple[Island, ...] = ()
     alone: tuple[IslandEdge, ...] = ()
+    opset: int | None = dataclasses.field(default=None, repr=False, compare=False)
 
     def for_layer(self, name: str) -> LayerExplanation:
         """Return the entry of one layer.
@@ -168,7 +170,7 @@ class Explanation:
                 "The explanation does not know its plan, so there is nothing to change; make it with "
                 "qdq_workbench.explain(plan). Received: an Explanation without a plan"
             )
-        return apply_fixes(self.plan, self.layers)
+        return apply_fixes(self.plan, self.layers, self.opset)
 
     @property
     def builds(self) -> tuple[Build, ...]:

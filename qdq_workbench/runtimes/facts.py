@@ -14,6 +14,7 @@ from qdq_workbench.graph.weight_sizes import weight_sizes
 from qdq_workbench.placement.blocks import is_one_block
 from qdq_workbench.placement.defaults import find_default
 from qdq_workbench.placement.kept import kept_for_scales
+from qdq_workbench.placement.opsets import is_packed, least_opset
 from qdq_workbench.placement.plan import Placement, PlacementPlan
 
 _FLOAT_BYTES = 4
@@ -24,11 +25,13 @@ class PlanFacts:
 
     Args:
         plan: The plan.
+        opset: The opset of its ONNX file; None for the one that `export_onnx` chooses.
     """
 
-    def __init__(self, plan: PlacementPlan) -> None:
+    def __init__(self, plan: PlacementPlan, opset: int | None = None) -> None:
         self.plan = plan
         self.graph: ModelGraph = plan.graph
+        self.opset = least_opset(tensor.quantizer for tensor in plan.tensors) if opset is None else opset
 
     @functools.cached_property
     def paired(self) -> frozenset[str]:
@@ -162,6 +165,10 @@ class PlanFacts:
         """Return the tensors that a node reads or writes on a grid of more than 8 bits."""
         found = (*self.activations(node), *self.weights(node))
         return [placement.tensor for placement in found if placement.quantizer.num_bits > 8]
+
+    def packed_weights(self, node: Node) -> list[Placement]:
+        """Return the placements of a node's weights that an ONNX file holds as 4-bit integers."""
+        return [placed for placed in self.weights(node) if is_packed(placed.quantizer, self.opset)]
 
     def is_paired(self, tensor: str) -> bool:
         """Return whether any use of a tensor reads it through a pair."""

@@ -24,7 +24,7 @@ _ROUNDS = 10
 _NOTHING = Decision((), quantize_weight=False, quantize_output=False, author="default", reason="")
 
 
-def apply_fixes(plan: PlacementPlan, layers: Sequence[LayerExplanation]) -> QuantizationSpec:
+def apply_fixes(plan: PlacementPlan, layers: Sequence[LayerExplanation], opset: int | None = None) -> QuantizationSpec:
     """Return the specification of a plan with all fixes of its layers; see `Explanation.apply_fixes`."""
     mode, wishes = plan.mode, _wishes(plan)
     for _ in range(_ROUNDS):
@@ -39,7 +39,7 @@ def apply_fixes(plan: PlacementPlan, layers: Sequence[LayerExplanation]) -> Quan
             {name: dataclasses.replace(decisions.get(name) or _NOTHING, overrides=how) for name, how in kept.items()}
         )
         plan = make_plan(plan.graph, decisions, mode, plan.target_object)
-        _, layers = layer_explanations(plan, plan.target_object)
+        _, layers = layer_explanations(plan, plan.target_object, opset)
     return _spec_of(wishes)
 
 

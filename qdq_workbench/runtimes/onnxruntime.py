@@ -5,28 +5,27 @@ The rules describe how its QDQ transformer (selectors and actions) handles a fil
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 
 from qdq_workbench.graph.block_axes import block_in_file
 from qdq_workbench.graph.kinds import ADDITIONS, DIRECT_CONVOLUTIONS, MATRIX_PRODUCTS, PADDINGS, TENSOR_PRODUCTS
 from qdq_workbench.graph.model_graph import Node
-from qdq_workbench.graph.op_kinds import activation_name, is_activation, multiplies_with_table, vanishes
+from qdq_workbench.graph.op_kinds import activation_name, is_activation, multiplies_with_table
 from qdq_workbench.placement.lowering import is_per_channel
 from qdq_workbench.placement.placement import Placement
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.placement.wrong_kernels import is_softmax_of_one
+from qdq_workbench.runtimes.clipped_products import clipped_result, float_behind_clip
 from qdq_workbench.runtimes.facts import PlanFacts
+from qdq_workbench.runtimes.few_bits import why_clipped, why_packed
 from qdq_workbench.runtimes.inner_layers import computes_several, inner_products, is_transparent
 from qdq_workbench.runtimes.judge_layers import SPLIT_ACTIVATIONS, Verdict, judge_layers
-from qdq_workbench.runtimes.propagation import PASSED, Propagation
+from qdq_workbench.runtimes.propagation import PASSED, propagation_of
 from qdq_workbench.runtimes.verdict import Fix, LayerExplanation, Rule
 
 _TARGET = get_target("onnxruntime")
 _BILINEAR = ("UpSampling2D",)
 _SHORTEST_BLOCK, _PACKED_BITS = 16, 4  # of MatMulNBits
-# Activations that are one node of the file; others read their input several times.
-_READ_ONCE = _TARGET.fused_activations | {"linear", "sigmoid", "tanh", "softmax", "leaky_relu", "elu"}
 
 
 def _rule(name: str, sentence: str) -> Rule:
@@ -61,7 +60,16 @@ RULES = {
         ),
         _rule("OPERANDS", "Add and Mul have an integer kernel for two tensors."),
         _rule("SCALE", "Input and output must share one scale."),
-        _rule("GRID", "Integer kernels take 8 bits; 16-bit tensors and weights are computed in float."),
+        _rule(
+            "GRID",
+            "Integer kernels take 8 bits; 16-bit tensors and weights are computed in float, and so are INT4 weights, "
+            "which files have from opset 21 on.",
+        ),
+        _rule(
+            "CLIP",
+            "No integer kernel is formed in front of the Clip to a grid that leaves out values of its integer type: "
+            "of fewer than 8 bits, or narrow.",
+        ),
         _rule(
             "FOLD",
             "A BatchNormalization or the addition of a constant has no integer kernel; folded it vanishes.",
@@ -72,12 +80,6 @@ RULES = {
 }
 _ABSORBING = ("ORT-INTEGER", "ORT-FUSED", "ORT-VANISHES", "ORT-OWN-WEIGHT")
 _GOOD = (*_ABSORBING, "ORT-BLOCKS")  # the kernel for blocks absorbs nothing behind it
-
-
-# One entry, because it keeps a plan in memory: all verdicts of one explanation ask for the same.
-@functools.lru_cache(maxsize=1)
-def _propagation(facts: PlanFacts) -> Propagation:
-    return Propagation(facts)
 
 
 def explain_layers(facts: PlanFacts) -> Iterator[LayerExplanation]:
@@ -136,7 +138,7 @@ def _activation(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
     product = producer.is_a(*MATRIX_PRODUCTS) and not producer.is_operation
     # A product and a ReLU become one kernel only with no float bias between them and a pair behind.
     if product and (
-        _clipped_result(facts, producer) is None or _propagation(facts).pair_behind(node.outputs[0]) is None
+        clipped_result(facts, producer) is None or propagation_of(facts).pair_behind(node.outputs[0]) is None
     ):
         return "ACTIVATION", f"it follows floats: {_why_floats(facts, nearest)}", []
     if producer.name in integer and _last_of_kernel(facts, producer) == node.outputs[0]:
@@ -159,16 +161,17 @@ def _activation_kernel(facts: PlanFacts, node: Node, name: str) -> Verdict:
     # Before the pairs, which the plan leaves out because of it.
     if is_softmax_of_one(facts.graph, node):
         return "ACTIVATION", "a softmax along an axis of one element is always 1; its integer kernel is wrong", []
-    if _propagation(facts).float_inputs(node):
+    if propagation_of(facts).float_inputs(node):
         return "ACTIVATION", f"{name} has an integer kernel, but its input is not quantized", fix
-    if _propagation(facts).pair_behind(node.outputs[0]) is None:
-        return "ACTIVATION", f"{name} has an integer kernel, but its output has no pair that all readers share", fix
+    if propagation_of(facts).pair_behind(node.outputs[0]) is None:
+        missing = f"{name} has an integer kernel, but its output has no pair that all readers share"
+        return why_clipped(facts, node.outputs[0]) or ("ACTIVATION", missing, fix)
     return "INTEGER", f"{name} between two pairs", []
 
 
 def _convolution(facts: PlanFacts, node: Node) -> Verdict:
     fix: list[Fix] = [{"name": node.layer, "quantize_input": True, "quantize_weight": True}]
-    weights, inputs = facts.float_weights(node), _propagation(facts).float_inputs(node)
+    weights, inputs = facts.float_weights(node), propagation_of(facts).float_inputs(node)
     tensor = facts.behind(node, _TARGET.fused_activations)
     own = activation_name(node)
     fusible = own in _TARGET.fused_activations | {"linear"}
@@ -176,6 +179,8 @@ def _convolution(facts: PlanFacts, node: Node) -> Verdict:
         return _float_weight(facts, node, weights[0], fix)
     if inputs:
         return "INPUT", "its input is not quantized", fix
+    if packed := why_packed(facts, node):
+        return packed
     if not fusible:
         reason = f"its own activation {own} cannot be fused, and the tensor before it is not visible to a pair"
         return "ACTIVATION", reason, [SPLIT_ACTIVATIONS]
@@ -186,7 +191,7 @@ def _float_weight(facts: PlanFacts, node: Node, weight: str, fix: list[Fix]) -> 
     """Judge a product with a float weight, which the runtime rounds itself between quantized input and output."""
     fusible = activation_name(node) in _TARGET.fused_activations | {"linear"}
     tensor = _behind_runtime_folds(facts, node)
-    if _propagation(facts).float_inputs(node) or not fusible or _propagation(facts).pair_behind(tensor) is None:
+    if propagation_of(facts).float_inputs(node) or not fusible or propagation_of(facts).pair_behind(tensor) is None:
         return "WEIGHT", f"its weight {weight!r} stays in float", fix
     reason = f"its weight {weight!r} is float in the file, and the runtime rounds it with one scale in all"
     return "OWN-WEIGHT", f"{reason}; quantize it here to keep a scale per channel", fix
@@ -220,11 +225,12 @@ def _behind_runtime_folds(facts: PlanFacts, node: Node) -> str:
 
 
 def _output(facts: PlanFacts, tensor: str, reason: str) -> Verdict:
-    if _propagation(facts).pair_behind(tensor) is not None:
+    if propagation_of(facts).pair_behind(tensor) is not None:
         return "INTEGER", reason, []
     producer = facts.graph.producer(tensor).layer
     fix = {"name": producer, "quantize_input": False, "quantize_weight": False, "quantize_output": True}
-    return "OUTPUT", f"its result {tensor!r} has no Q/DQ pair that all its readers share", [fix]
+    missing = f"its result {tensor!r} has no Q/DQ pair that all its readers share"
+    return why_clipped(facts, tensor) or ("OUTPUT", missing, [fix])
 
 
 def _product(facts: PlanFacts, node: Node) -> Verdict:
@@ -238,8 +244,10 @@ def _product(facts: PlanFacts, node: Node) -> Verdict:
     blocks = _in_blocks(facts, node)
     if blocks is not None:
         return _blocks(facts, node, blocks)
-    if _propagation(facts).float_inputs(node):
+    if propagation_of(facts).float_inputs(node):
         return "WEIGHT-ONLY", "its input is not quantized: at best its weights are read as integers", fix
+    if packed := why_packed(facts, node):
+        return packed
     return _unless_clipped(facts, node, "input and kernel are quantized; the result may be float")
 
 
@@ -251,7 +259,7 @@ def _blocks(facts: PlanFacts, node: Node, placed: Placement) -> Verdict:
         return "BLOCKS-SIZE", f"{reason}; they are dequantized and it computes in float", []
     if calls > 1:
         return "BLOCKS-SHARED", f"the layer is called {calls} times, so its weights are dequantized for all calls", []
-    if _propagation(facts).float_inputs(node):
+    if propagation_of(facts).float_inputs(node):
         return "BLOCKS", f"its weights are read as {placed.quantizer.label}; its input is float", []
     fix: list[Fix] = [{"name": node.layer, "quantize_input": False, "quantize_weight": True}]
     return "BLOCKS-INPUT", "its input is quantized, so its weights are dequantized and it computes in float", fix
@@ -281,66 +289,23 @@ def _is_gemm(facts: PlanFacts, node: Node) -> bool:
 
 
 def _unless_clipped(facts: PlanFacts, node: Node, reason: str) -> Verdict:
-    """Judge a product: a ReLU with one reader directly behind it must be absorbed by a QuantizeLinear.
-
-    The runtime matches such a ReLU as a part of the product, and leaves the product in float if it cannot drop the
-    ReLU. A ReLU with two readers, or that is an output of the model, is not matched: the product returns floats.
-    """
-    clipped = _clipped_result(facts, node)
-    if clipped is None or _propagation(facts).pair_behind(clipped) is not None or _reads(facts, clipped) != 1:
+    """Judge a product of integers: a ReLU or Clip directly behind it must be absorbed by a QuantizeLinear."""
+    clipped = float_behind_clip(facts, node)
+    if clipped is None:
         return "INTEGER", reason, []
     producer = facts.graph.producer(clipped).layer
     fix = {"name": producer, "quantize_output": True}
     if producer != node.layer:
         fix.update(quantize_input=False, quantize_weight=False)
-    return "OUTPUT", f"the ReLU behind it ({clipped!r}) has one reader, and no Q/DQ pair in front of that", [fix]
-
-
-def _clipped_result(facts: PlanFacts, node: Node) -> str | None:
-    """Return the output of the ReLU directly behind a product in the file, if there is one."""
-    graph, tensor = facts.graph, node.outputs[0]
-    # On more than two axes the bias is an addition of floats between the product and the ReLU.
-    added = len(graph.tensors[tensor].shape) > 2 and facts.owns_bias(node)
-    if activation_name(node) in _TARGET.fused_activations:
-        return None if added else tensor
-    for name in facts.merged_into(node):
-        tensor, added = graph.node(name).outputs[0], added or len(graph.tensors[tensor].shape) > 2
-    while graph.has_one_use(tensor) and vanishes(graph.readers(tensor)[0][0]) and not facts.is_paired(tensor):
-        tensor = graph.readers(tensor)[0][0].outputs[0]
-    if added or activation_name(node) != "linear" or facts.is_paired(tensor) or not graph.has_one_use(tensor):
-        return None
-    reader = graph.readers(tensor)[0][0]
-    return reader.outputs[0] if activation_name(reader) in _TARGET.fused_activations and is_activation(reader) else None
-
-
-def _reads(facts: PlanFacts, tensor: str) -> int:
-    """Return how many nodes of the file read a tensor; an output of the model counts as two."""
-    count, pending = 0, [tensor]
-    while pending:
-        tensor = pending.pop()
-        if tensor in facts.graph.outputs:
-            count += 2
-            continue
-        # Readers through pairs on one grid read one QuantizeLinear.
-        grids = set()
-        for node, index in facts.graph.readers(tensor):
-            placement = facts.plan.input_placement(node.name, index)
-            if placement is not None:
-                grids.add(placement.quantizer)
-            elif vanishes(node):
-                pending.append(node.outputs[0])
-            else:
-                once = activation_name(node) in _READ_ONCE and not node.class_name.endswith("Normalization")
-                count += 1 if once else 2
-        count += len(grids)
-    return count
+    missing = f"the ReLU behind it ({clipped!r}) has one reader, and no Q/DQ pair in front of that"
+    return why_clipped(facts, clipped) or ("OUTPUT", missing, [fix])
 
 
 def _merge_or_pool(facts: PlanFacts, node: Node) -> Verdict:
     operands = facts.why_not_two_operands(node) if node.is_a(*ADDITIONS, *TENSOR_PRODUCTS) else None
     if operands is not None:
         return "OPERANDS", operands, []
-    inputs = _propagation(facts).float_inputs(node)
+    inputs = propagation_of(facts).float_inputs(node)
     if inputs:
         return "INPUT", f"input {inputs[0]} is not quantized", [{"name": node.layer, "quantize_output": True}]
     if node.is_a("Matmul"):
@@ -356,10 +321,10 @@ def _scaled_sum(facts: PlanFacts, node: Node) -> Verdict:
 
 
 def _moves_values(facts: PlanFacts, node: Node) -> Verdict:
-    passes, reason = _propagation(facts).passes(node)
+    passes, reason = propagation_of(facts).passes(node)
     if passes:
         return "INTEGER", reason, []
-    if _propagation(facts).float_inputs(node):
+    if propagation_of(facts).float_inputs(node):
         return "INPUT", reason, [{"name": node.layer, "quantize_input": True, "quantize_weight": False}]
     return "SCALE", reason, [{"name": node.layer, "quantize_weight": False, "quantize_output": True}]
 
@@ -367,13 +332,14 @@ def _moves_values(facts: PlanFacts, node: Node) -> Verdict:
 def _same_scale(facts: PlanFacts, node: Node) -> Verdict:
     if node.is_a(*_BILINEAR) and node.settings.get("interpolation", "nearest") != "nearest":
         return "NO-KERNEL", f"{node.settings['interpolation']} interpolation is computed in float", []
-    if _propagation(facts).float_inputs(node):
+    if propagation_of(facts).float_inputs(node):
         fix: Fix = {"name": node.layer, "quantize_input": True, "quantize_weight": False}
         return "INPUT", "its input is not quantized", [fix]
-    if _propagation(facts).one_scale(node):
+    if propagation_of(facts).one_scale(node):
         return "INTEGER", "input and output share one scale", []
     fix = {"name": node.layer, "quantize_weight": False, "quantize_output": True}
-    return "SCALE", "its output has no pair with the scale of its input", [fix]
+    clipped = why_clipped(facts, node.outputs[0])
+    return clipped or ("SCALE", "its output has no pair with the scale of its input", [fix])
 
 
 def _padding(facts: PlanFacts, node: Node) -> Verdict:  # noqa: ARG001 - as the others

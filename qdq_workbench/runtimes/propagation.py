@@ -10,15 +10,22 @@ Measured with 1.31 (`tests/runtimes/test_propagation.py`), for such an operation
 
 A pair that moved backwards counts like one that was placed there. The runtime merges two pairs in a row into one, with
 the range that both can represent, if nothing else reads the first.
+
+In front of a pair whose grid leaves out values of its integer type (of fewer than 8 bits, or narrow) stands a Clip,
+through which no pair moves: what is in front of it is read by a float operation (`tests/runtimes/test_few_bits.py`).
+Where a pair of 8 bits follows such a pair directly, both are merged, and then the ranges decide whether the Clip stays;
+these are not in a plan, so it counts as one that stays.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from qdq_workbench.graph.kinds import MAXIMA, RESHAPINGS
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import pads_with_zeros, vanishes
+from qdq_workbench.placement.pairs import PlannedTensor
 from qdq_workbench.placement.plan import Placement
 from qdq_workbench.runtimes.facts import PlanFacts
 
@@ -27,6 +34,7 @@ PASSED = (*MAXIMA, *RESHAPINGS)
 _SAME_VALUES = (*RESHAPINGS, "UpSampling2D")
 
 Scale = tuple[Any, ...]
+_CLIP = "clip"  # the first element of the scale of a pair behind a Clip
 
 
 class Propagation:
@@ -57,6 +65,15 @@ class Propagation:
 
     def pair_behind(self, tensor: str) -> Scale | None:
         """Return the scale of the one QuantizeLinear that a tensor reaches; None without one or with other readers."""
+        found = self._only_reader(tensor)
+        return None if _is_clip(found) else found
+
+    def clip_behind(self, tensor: str) -> PlannedTensor | None:
+        """Return the pair with a Clip in front of it that is all that a tensor reaches; None if there is none."""
+        found = self._only_reader(tensor)
+        return found[1] if found is not None and _is_clip(found) else None
+
+    def _only_reader(self, tensor: str) -> Scale | None:
         scales = self._readers[tensor]
         return next(iter(scales)) if len(scales) == 1 else None
 
@@ -79,7 +96,7 @@ class Propagation:
         if behind is not None:
             same = behind == arriving
             return same, "input and output share one scale" if same else "its output has another scale than its input"
-        if any(scale is not None for scale in self._readers[result]):
+        if any(scale is not None and not _is_clip(scale) for scale in self._readers[result]):
             return False, f"some readers of {result!r} read it through a pair, others do not, or through another one"
         return True, "integers pass through it"
 
@@ -91,21 +108,26 @@ class Propagation:
     def _scales_of_readers(self, tensor: str) -> frozenset[Scale | None]:
         """Return the scales through which a tensor is read; None is among them if it is read without a pair too."""
         for_all = self._plan.output_placement(tensor)
-        if for_all is not None:
-            return frozenset({self._scale(for_all)})
-        found: set[Scale | None] = {None} if tensor in self._graph.outputs else set()
+        found: set[Scale | None] = set()
+        if tensor in self._graph.outputs or (for_all is not None and not self._graph.readers(tensor)):
+            found.add(None if for_all is None else self._scale_to_read(for_all))
+        # A reader with settings of its own has another pair than that of the others.
         for node, index in self._graph.readers(tensor):
             placement = self._plan.input_placement(node.name, index)
             if placement is not None:
-                found.add(self._scale(placement))
+                found.add(self._scale_to_read(placement))
             # In the file the readers of such a node read this tensor.
             elif vanishes(node) or self._plan.lowering.nodes[node.name].step == "absorbed":
                 found |= self._readers[node.outputs[0]]
             elif node.is_a(*PASSED) and self._graph.has_one_use(tensor):
-                found.add(self.pair_behind(node.outputs[0]))
+                found.add(self._only_reader(node.outputs[0]))
             else:
                 found.add(None)
         return frozenset(found)
+
+    def _scale_to_read(self, placement: Placement) -> Scale:
+        """Return the scale of the pair through which a tensor is read, or that a Clip reads it."""
+        return self._scale(placement) if placement.quantizer.fills_type else (_CLIP, self._plan.pair_of(placement))
 
     def _arriving(self, node: Node, index: int) -> Scale | None:
         """Return the scale of the integers that an input reads; None for floats."""
@@ -145,10 +167,12 @@ class Propagation:
             return None
         result = readers[0][0].outputs[0]
         for_all = self._plan.output_placement(result)
-        found = [for_all] if for_all else [self._read_by(reader) for reader in self._graph.readers(result)]
+        found = [self._read_by(reader) for reader in self._graph.readers(result)]
+        if for_all is not None and (result in self._graph.outputs or not found):
+            found.append(for_all)
         pairs = {None if each is None else self._plan.pair_of(each).name for each in found}
         one = len(pairs) == 1 and None not in pairs and (for_all or result not in self._graph.outputs)
-        return found[0] if one else None
+        return found[0] if one and found[0] is not None and found[0].quantizer.fills_type else None
 
     def _read_by(self, reader: tuple[Node, int]) -> Placement | None:
         return self._plan.input_placement(reader[0].name, reader[1])
@@ -186,3 +210,14 @@ class Propagation:
             moves = (kept or pads_with_zeros(node)) and nearest and bool(node.inputs)
             found.update({tensor: found[node.inputs[0]] if moves else tensor for tensor in node.outputs})
         return found
+
+
+def _is_clip(scale: Scale | None) -> bool:
+    return scale is not None and scale[0] == _CLIP
+
+
+# One entry, because it keeps a plan in memory: all verdicts of one explanation ask for the same.
+@functools.lru_cache(maxsize=1)
+def propagation_of(facts: PlanFacts) -> Propagation:
+    """Return where pairs move in a plan; the same object for the same facts, one after the other."""
+    return Propagation(facts)

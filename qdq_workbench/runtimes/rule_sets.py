@@ -25,7 +25,9 @@ _RULE_SETS: dict[str, RuleSet] = {
 _COSTS = ("macs", "int8_macs", "bytes", "int8_bytes")
 
 
-def layer_explanations(plan: PlacementPlan, target: Target) -> tuple[PlacementPlan, tuple[LayerExplanation, ...]]:
+def layer_explanations(
+    plan: PlacementPlan, target: Target, opset: int | None = None
+) -> tuple[PlacementPlan, tuple[LayerExplanation, ...]]:
     """Return the plan for a runtime, and how the runtime executes every layer of it.
 
     A plan made for another target is first replanned for this one, because the pairs differ.
@@ -33,6 +35,7 @@ def layer_explanations(plan: PlacementPlan, target: Target) -> tuple[PlacementPl
     Args:
         plan: The plan; it is not changed.
         target: The runtime.
+        opset: The opset of the plan's ONNX file; None for the one that `export_onnx` chooses.
 
     Raises:
         TargetError: If the target has no rule set.
@@ -41,7 +44,7 @@ def layer_explanations(plan: PlacementPlan, target: Target) -> tuple[PlacementPl
         raise TargetError(f"No rules are known for target {target.name!r}; known: {sorted(_RULE_SETS)}.")
     if plan.target_object != target:
         plan = retarget_plan(plan, target)
-    calls = tuple(_RULE_SETS[target.name](PlanFacts(plan)))
+    calls = tuple(_RULE_SETS[target.name](PlanFacts(plan, opset)))
     shares_layers = len(plan.graph.layers) < len(plan.graph.nodes)
     return plan, _merge_calls(calls) if shares_layers else calls
 

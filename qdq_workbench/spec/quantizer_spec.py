@@ -90,6 +90,11 @@ class QuantizerSpec:
         return 2 ** (self.num_bits - 1) - 1 if self.signed else 2**self.num_bits - 1
 
     @property
+    def fills_type(self) -> bool:
+        """Whether the grid has every value of its type of 8 or 16 bits; otherwise a file clips activations to it."""
+        return self.num_bits in (8, 16) and not self.narrow_range
+
+    @property
     def label(self) -> str:
         """A short name for tables, such as `int8`, `int8/axis 3` or `int4/blocks of 32 on axis 0`."""
         name = f"{'int' if self.signed else 'uint'}{self.num_bits}"

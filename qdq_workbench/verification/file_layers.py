@@ -14,6 +14,7 @@ from qdq_workbench._interrupts import interrupts_held
 from qdq_workbench.errors import FileAccessError, UnverifiableFileError
 from qdq_workbench.export.metadata import read_metadata
 from qdq_workbench.foreign.lint import load_graph
+from qdq_workbench.onnx_graph.graph import standard_opset
 from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE, QDQGraph, type_name
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.verification.lowered import lowering_differences, operators_by_layer
@@ -56,6 +57,7 @@ class FileLayers:
             or cast values; layers without an operator of their own are absent.
         problems: The differences between the operators in the file and those of the plan's lowering, one sentence
             each; empty for a correct file.
+        opset: Its ONNX opset, which `explain` reads.
     """
 
     path: pathlib.Path
@@ -64,6 +66,7 @@ class FileLayers:
     weights: Mapping[str, FileGrid]
     operators: Mapping[str, Mapping[str, int]]
     problems: tuple[str, ...] = ()
+    opset: int | None = None
 
 
 @interrupts_held()
@@ -106,7 +109,8 @@ def read_layers(path: str | os.PathLike[str]) -> FileLayers:
     nodes = list(file.graph.node)
     pairs, weights = _grids(file)
     held = {layer: dict(found) for layer, found in operators_by_layer(plan, nodes).items() if found}
-    return FileLayers(place, plan, pairs, weights, held, tuple(lowering_differences(plan, nodes)))
+    problems = tuple(lowering_differences(plan, nodes))
+    return FileLayers(place, plan, pairs, weights, held, problems, standard_opset(file))
 
 
 def _grids(file: onnx.ModelProto) -> tuple[dict[str, FileGrid], dict[str, FileGrid]]:

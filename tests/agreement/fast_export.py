@@ -31,6 +31,7 @@ from qdq_workbench.graph.op_kinds import activation_name, vanishes
 from qdq_workbench.graph_builder import bind_graph, layer_weights, output_names
 from qdq_workbench.onnx_graph.graph import Graph
 from qdq_workbench.placement.defaults import find_default
+from qdq_workbench.placement.opsets import is_packed
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.quantizers import numerics
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
@@ -87,6 +88,7 @@ class FastExport:
         self._open.prune()
         drop_identities(self._open)
         self._codes: dict[tuple[str, QuantizerSpec], Encoding] = {}
+        self.opset = opset
 
     def build(self, plan, seed: int = 0) -> onnx.ModelProto:
         """Return the file of a plan for ONNX Runtime, with made-up ranges.
@@ -123,7 +125,8 @@ class FastExport:
             placeholders={name: placeholder for name, (_, placeholder) in pairs.items()},
         )
         names = dataclasses.replace(self._float, ends=ends)
-        return assemble(graph, names, dynamic_batch=True)  # the runtime reads it at once
+        packed = [name for name, spec in integer.items() if is_packed(spec, self.opset)]
+        return assemble(graph, names, dynamic_batch=True, four_bits=packed)  # the runtime reads it at once
 
     def _join_what_has_no_pair(self, graph: Graph, plan, integer: set[str]) -> dict[str, tuple[str, str]]:
         """Join the open edges without a pair; return source and placeholder of each pair."""

@@ -1,5 +1,7 @@
 """`ops.pad` with zeros is what a layer of zero padding is; with anything else it is an operator of its own."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import onnx
@@ -50,6 +52,18 @@ def test_plan_explanation_and_file_agree(kind, completed, tmp_path):
     qdq.verify_onnx(tmp_path / "model.onnx", q_model, data=samples(model)).raise_if_failed()
     operators = [node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node]
     assert operators.count("Pad") == steps.count("written")
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_padding_in_front_of_a_clip_to_few_bits_is_folded(bits, tmp_path):
+    model = padded_net(PADS["zeros"][0])
+    target = qdq.targets.get_target("onnxruntime")
+    target = dataclasses.replace(target, activation=target.activation.replace(num_bits=bits))
+    q_model = qdq.quantize_model(model, target=target)
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    qdq.export_onnx(q_model, tmp_path / "model.onnx")
+    assert "Pad" not in [node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node]
+    qdq.verify_onnx(tmp_path / "model.onnx", q_model, data=samples(model)).raise_if_failed()
 
 
 class Pad(keras.Operation):

@@ -1,6 +1,12 @@
-"""Random plans: layers switched in random ways, with and without the automatic case, densely and sparsely."""
+"""Random plans: layers switched in random ways, with and without the automatic case, densely and sparsely.
+
+The same with few bits: targets whose grids have fewer than 8, and layers with settings of their own.
+"""
 
 from __future__ import annotations
+
+import contextlib
+import dataclasses
 
 import numpy as np
 
@@ -8,6 +14,7 @@ import qdq_workbench as qdq
 from qdq_workbench.placement.defaults import find_default
 
 DENSITIES = (0.02, 0.1, 0.35, 0.7)
+WIDTHS = (2, 3, 4, 5, 6, 7, 8, 8, 8)
 
 
 def random_plan(graph, generator: np.random.Generator, *, plain: bool = False) -> qdq.PlacementPlan:
@@ -49,3 +56,40 @@ def random_spec(graph, generator: np.random.Generator) -> qdq.QuantizationSpec:
             flags = {key: bool(generator.random() < 0.6) for key in ("quantize_input", "quantize_weight")}
             spec.add(layer, **flags, quantize_output=bool(generator.random() < 0.3))
     return spec
+
+
+def few_bits_plan(graph, generator: np.random.Generator) -> qdq.PlacementPlan:
+    """Return a plan for ONNX Runtime in which random grids have 2 to 7 bits or a narrow range.
+
+    Args:
+        graph: The model's graph.
+        generator: Where the randomness comes from.
+    """
+    while True:
+        # A pair on an output, all of whose readers have grids of their own, is refused.
+        with contextlib.suppress(qdq.errors.SpecError):
+            return _few_bits_plan(graph, generator)
+
+
+def _few_bits_plan(graph, generator: np.random.Generator) -> qdq.PlacementPlan:
+    spec, cases = random_wishes(graph, generator)
+    target = qdq.targets.get_target("onnxruntime")
+    site = "activation" if generator.random() < 0.6 else "output"
+    for layer in graph.layers:
+        default = find_default(graph.calls(layer)[0])
+        if default is not None and generator.random() < 0.4:
+            weight = {"num_bits": _width(generator)} if default.weights else None
+            config = qdq.LayerQuantizeConfig(weight=weight, **{site: _grid(generator)})
+            spec.add(layer, quantize_config=config, quantize_output=site == "output")
+    if generator.random() < 0.6:
+        weight = target.weight.replace(num_bits=_width(generator))
+        target = dataclasses.replace(target, weight=weight, activation=target.activation.replace(**_grid(generator)))
+    return qdq.plan_placement(graph, "full", spec, cases, target=target)
+
+
+def _grid(generator: np.random.Generator) -> dict[str, int | bool]:
+    return {"num_bits": _width(generator), "narrow_range": bool(generator.random() < 0.1)}
+
+
+def _width(generator: np.random.Generator) -> int:
+    return int(generator.choice(WIDTHS))

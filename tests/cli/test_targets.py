@@ -45,6 +45,19 @@ def test_what_is_explained_is_explained_for_what_it_was_made_for(cli, calibrated
     assert (code, "carries no plan" in errors) == (2, True)
 
 
+def test_a_file_is_explained_at_its_opset(cli):
+    quantize = ("quantize", "model.keras", "-o", "w4.keras", "--target", "onnxruntime", "--weight-bits", "4")
+    assert cli(*quantize, "--calibration-data", "images.npy")[0] == 0
+    for opset, rule, share in (("17", "ORT-INTEGER", 1.0), ("21", "ORT-GRID", 0.0)):
+        assert cli("export", "w4.keras", "-o", "w4.onnx", "--opset", opset)[0] == 0
+        for subject in (("w4.onnx",), ("w4.keras", "--opset", opset)):
+            code, out, errors = cli("explain", *subject, "--json")
+            assert code == 0, errors
+            found = json.loads(out)
+            assert found["coverage"]["macs"] == share
+            assert rule in {entry["rule"] for entry in found["layers"]}
+
+
 def test_a_measurement_of_a_file_for_the_runtime_explains_the_model_for_it(cli, calibrated):
     assert cli("export", calibrated, "-o", "ort.onnx", "--target", "onnxruntime")[0] == 0
     assert cli("profile", "ort.onnx", "--baseline", "ort.onnx", "--rounds", "1", "-o", "ort.json")[0] == 0

@@ -1,6 +1,7 @@
 """Pad(0) -> [Q -> DQ ->] Conv becomes [Q -> DQ ->] Conv with pads: exact, since 0 is on every grid.
 
-Pad(0) of values >= 0 is folded into MaxPool in the same way.
+In front of a Q there may be the Clip to a grid of fewer bits. Pad(0) of values >= 0 is folded into MaxPool in the same
+way.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from qdq_workbench.export.insert_qdq import narrows
 from qdq_workbench.export.passes.contract import GraphPass
 from qdq_workbench.graph.never_negative import keeps_never_negative, makes_never_negative, read_by
 from qdq_workbench.onnx_graph.graph import Graph, Node
@@ -68,6 +70,9 @@ def _readers_through_pair(graph: Graph, pad: Node) -> tuple[list[Node], list[str
     readers: list[Node] = []
     tensors: list[str] = []
     for reader in graph.readers(pad.output):
+        if narrows(graph, reader):
+            tensors.append(reader.output)
+            reader = graph.readers(reader.output)[0]  # noqa: PLW2901 - the QuantizeLinear behind it
         if reader.op != "QuantizeLinear":
             readers.append(reader)
             continue

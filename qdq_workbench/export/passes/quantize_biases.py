@@ -19,7 +19,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from qdq_workbench.export.encodings import Encoding, raise_scale_for_bias
-from qdq_workbench.export.insert_qdq import NARROWING
+from qdq_workbench.export.insert_qdq import narrows
 from qdq_workbench.export.passes.contract import GraphPass
 from qdq_workbench.onnx_graph.graph import Graph, Node
 from qdq_workbench.quantizers.bias_room import BIAS_LIMIT, bias_codes, bias_scale
@@ -151,17 +151,11 @@ def _stays_float(graph: Graph, node: Node) -> bool:
     waiting = [node.output]
     while waiting and node.op == "Conv":
         readers = graph.readers(waiting.pop())
-        others = [reader for reader in readers if not _narrows(graph, reader)]
+        others = [reader for reader in readers if not narrows(graph, reader)]
         waiting += [reader.output for reader in others]
         if not readers or any(reader.op not in ("Relu", "Clip") for reader in others):
             return False
     return node.op == "Conv"
-
-
-def _narrows(graph: Graph, node: Node) -> bool:
-    """Return whether a node is the Clip of a pair whose grid is narrower than its integer type."""
-    pair = node.name.removesuffix(NARROWING)
-    return node.op == "Clip" and [reader.name for reader in graph.readers(node.output)] == [f"{pair}/QuantizeLinear"]
 
 
 def _exact_scale(bias: np.ndarray) -> np.ndarray:

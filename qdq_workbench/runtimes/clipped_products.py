@@ -1,0 +1,89 @@
+"""The ReLU or Clip directly behind a matrix product, with which ONNX Runtime forms no integer kernel of the product.
+
+The runtime matches a ReLU or Clip with one reader as a part of the product in front of it, and leaves the product in
+float unless a QuantizeLinear behind makes the ReLU or Clip unnecessary. One that has two readers, or is an output of
+the model, is not matched: the product returns floats. The Clip in front of a pair whose grid leaves out values of its
+integer type is matched too, and is never unnecessary.
+"""
+
+from __future__ import annotations
+
+from qdq_workbench.graph.model_graph import Node
+from qdq_workbench.graph.op_kinds import activation_name, is_activation, vanishes
+from qdq_workbench.placement.targets import get_target
+from qdq_workbench.runtimes.facts import PlanFacts
+from qdq_workbench.runtimes.propagation import propagation_of
+
+_CLIPPING = get_target("onnxruntime").fused_activations
+# Activations that are one node of the file; others read their input several times.
+_READ_ONCE = _CLIPPING | {"linear", "sigmoid", "tanh", "softmax", "leaky_relu", "elu"}
+
+
+def clipped_result(facts: PlanFacts, node: Node) -> str | None:
+    """Return the output of the ReLU directly behind a product in the file, if there is one.
+
+    Args:
+        facts: The plan.
+        node: The product.
+    """
+    tensor = _result(facts, node)
+    if tensor is None or activation_name(node) in _CLIPPING:
+        return tensor
+    if facts.is_paired(tensor) or not facts.graph.has_one_use(tensor):
+        return None
+    reader = facts.graph.readers(tensor)[0][0]
+    return reader.outputs[0] if activation_name(reader) in _CLIPPING and is_activation(reader) else None
+
+
+def float_behind_clip(facts: PlanFacts, node: Node) -> str | None:
+    """Return the tensor behind a product whose ReLU or Clip keeps it in float: what the ReLU writes or the Clip reads.
+
+    Args:
+        facts: The plan.
+        node: The product, whose operands are quantized.
+    """
+    tensor, propagation = clipped_result(facts, node), propagation_of(facts)
+    if tensor is None:
+        tensor = _result(facts, node)
+        if tensor is None or not facts.is_paired(tensor) or propagation.clip_behind(tensor) is None:
+            return None
+    alone = propagation.pair_behind(tensor) is None and _reads(facts, tensor) == 1
+    return tensor if alone else None
+
+
+def _result(facts: PlanFacts, node: Node) -> str | None:
+    """Return the output of a product and of its ReLU in the file; None with another operator between."""
+    graph, tensor = facts.graph, node.outputs[0]
+    # On more than two axes the bias is an addition of floats behind the product.
+    added = len(graph.tensors[tensor].shape) > 2 and facts.owns_bias(node)
+    if activation_name(node) in _CLIPPING:
+        return None if added else tensor
+    for name in facts.merged_into(node):
+        tensor, added = graph.node(name).outputs[0], added or len(graph.tensors[tensor].shape) > 2
+    while graph.has_one_use(tensor) and vanishes(graph.readers(tensor)[0][0]) and not facts.is_paired(tensor):
+        tensor = graph.readers(tensor)[0][0].outputs[0]
+    return None if added or activation_name(node) != "linear" else tensor
+
+
+def _reads(facts: PlanFacts, tensor: str) -> int:
+    """Return how many nodes of the file read a tensor; an output of the model counts as two."""
+    count, pending = 0, [tensor]
+    while pending:
+        tensor = pending.pop()
+        for_all = facts.plan.output_placement(tensor)
+        if tensor in facts.graph.outputs and for_all is None:
+            count += 2
+            continue
+        # Readers through pairs on one grid read one QuantizeLinear.
+        grids = set() if for_all is None or tensor not in facts.graph.outputs else {for_all.quantizer}
+        for node, index in facts.graph.readers(tensor):
+            placement = facts.plan.input_placement(node.name, index)
+            if placement is not None:
+                grids.add(placement.quantizer)
+            elif vanishes(node):
+                pending.append(node.outputs[0])
+            else:
+                once = activation_name(node) in _READ_ONCE and not node.class_name.endswith("Normalization")
+                count += 1 if once else 2
+        count += len(grids)
+    return count
