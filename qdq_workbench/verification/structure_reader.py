@@ -26,6 +26,7 @@ from qdq_workbench.verification.file_structure import (
     layout_free_digest,
     sha256_of,
 )
+from qdq_workbench.verification.lowered import HELPERS
 
 
 def read_structure(model: onnx.ModelProto | str | os.PathLike[str]) -> FileStructure:
@@ -124,7 +125,7 @@ class _Reader:
     def _clip(self, quantize: onnx.NodeProto) -> tuple[str, tuple[float, float] | None]:
         """Return the quantized tensor and the bounds of the pair's own Clip, which carries the pair's name."""
         node = self._producers.get(quantize.input[0])
-        while node is not None and node.op_type in ("Transpose", "Reshape"):
+        while node is not None and node.op_type in HELPERS:  # the exporter may transpose in between
             node = self._producers.get(node.input[0])
         if node is None or node.op_type != "Clip":
             return quantize.input[0], None
