@@ -30,6 +30,7 @@ def test_plan_quantize_train_export_verify(name, tmp_path):
     assert report.pairs == len(q_model.plan.tensors)
     verification = qdq.verify_onnx(report.path, q_model, data)
     assert verification.passed, verification.summary()
+    assert qdq.lint_onnx(report.path).findings == ()
     if target == "onnxruntime":
         integer, every = verification.figures["integer_kernels"]["Conv"]
         assert integer == every > 0

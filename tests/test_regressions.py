@@ -29,7 +29,7 @@ def test_the_test_of_the_front_end_exists(path, title):
 
 
 def test_every_row_names_a_test():
-    rows = [line for line in TABLE.splitlines() if re.match(r"\| (?!What went wrong|---)\S", line)]
+    rows = [line for line in TABLE.splitlines() if re.match(r"\| (?!What went wrong|What holds now|---)\S", line)]
     assert len(rows) > 20
     assert [row for row in rows if "::" not in row] == []
 

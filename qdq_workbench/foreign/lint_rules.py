@@ -215,8 +215,22 @@ def islands(graph: QDQGraph) -> Iterator[Finding]:
         dequantized = [source is not None and source.op_type == DEQUANTIZE for source in sources]
         behind = graph.readers(node.output[0])
         quantized = bool(behind) and all(reader.op_type == QUANTIZE for reader in behind)
-        if quantized and any(dequantized) and not all(dequantized) and not _fuses(graph, node, dequantized):
+        if not quantized or all(dequantized) or not any(dequantized) or _is_activation(graph, node, dequantized):
+            continue
+        if not _fuses(graph, node, dequantized):
             yield Finding("QDQ-ISLAND", name_of(node), "one operand is float between integers; quantize both or none")
+
+
+def _is_activation(graph: QDQGraph, node: onnx.NodeProto, dequantized: list[bool]) -> bool:
+    """Return whether the float operand is a function of the other one alone: SiLU is `x * sigmoid(x)`, and so on."""
+    own, tensor = node.input[dequantized.index(True)], node.input[dequantized.index(False)]
+    while tensor != own:
+        producer = graph.producer(tensor)
+        read = [] if producer is None else [name for name in producer.input if name and not graph.is_constant(name)]
+        if len(read) != 1:
+            return False
+        tensor = read[0]
+    return True
 
 
 RULES: tuple[Callable[[QDQGraph], Iterator[Finding]], ...] = (

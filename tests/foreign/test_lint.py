@@ -107,6 +107,12 @@ def half_added(f):
     return f.pair(f.node("Add", [left, f.node("Tanh", ["x"], "tanh")], "add"), "out")
 
 
+def silu(f):
+    inside = f.pair(good(f), "mid")
+    gate = f.node("Sigmoid", [inside], "sigmoid")
+    return f.pair(f.node("Mul", [inside, gate], "silu"), "out")
+
+
 FAULTS = (
     (q_alone, "QDQ-DANGLING", "lost", "nothing reads its result"),
     (dq_of_input, "QDQ-DANGLING", "lost", "an input of the model"),
@@ -139,6 +145,10 @@ def test_a_good_file_has_no_findings(tmp_path):
     report = lint(good, tmp_path)
     assert report.findings == ()
     assert (report.passed, report.pairs, report.weights) == (True, 1, 2)
+
+
+def test_an_activation_function_of_two_operators_is_no_island(tmp_path):
+    assert lint(silu, tmp_path).findings == ()
 
 
 @pytest.mark.parametrize(("build", "rule", "node", "says"), FAULTS, ids=lambda value: getattr(value, "__name__", ""))
