@@ -8,7 +8,7 @@ of a folded batch normalization, in some layout. Sorted values do not depend on 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import keras
 import numpy as np
@@ -17,16 +17,19 @@ from onnx import numpy_helper
 
 from qdq_workbench.conversion.engine.float_view import float_view
 from qdq_workbench.conversion.engine.folding import batch_norm_gain, folded_weight, spread_gain
-from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, Range
 from qdq_workbench.export.encodings import Encoding
 from qdq_workbench.graph_builder import layer_weights
 from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QDQGraph
+from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.quantizers import numerics
 from qdq_workbench.quantizers.bias_room import least_weight_scale
 from qdq_workbench.quantizers.blocks import spread
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+from qdq_workbench.verification.file_structure import QDQPair
 from qdq_workbench.verification.report import Check
-from qdq_workbench.verification.structure import FileStructure, expected_structure, read_structure
+from qdq_workbench.verification.structure import expected_structure
+from qdq_workbench.verification.structure_reader import read_pairs
 
 # A value is the product of a scale, a gain and an integer, in another order in the file.
 _ROUNDING = 6 * float(np.finfo(np.float32).eps)
@@ -42,7 +45,7 @@ def check_integers(proto: onnx.ModelProto, q_model: QuantizedModel) -> Check:
         q_model: The model, planned for the file's target.
     """
     weights = dict(weight_differences(proto, q_model))
-    pairs = dict(pair_differences(read_structure(proto), q_model))
+    pairs = dict(pair_differences(read_pairs(proto), q_model))
     problems = [f"{kind} {name!r}: {wrong}" for kind, found in (("pair", pairs), ("weight", weights))
                 for name, wrong in found.items() if wrong]  # fmt: skip
     if problems:
@@ -52,16 +55,16 @@ def check_integers(proto: onnx.ModelProto, q_model: QuantizedModel) -> Check:
     return Check("integers", passed=True, detail=detail)
 
 
-def pair_differences(found: FileStructure, q_model: QuantizedModel) -> Iterator[tuple[str, str]]:
+def pair_differences(found: Mapping[str, QDQPair], q_model: QuantizedModel) -> Iterator[tuple[str, str]]:
     """Yield every pair of a file that the model has, with how its grid differs from the model's range, "" for not.
 
     Args:
-        found: From `read_structure` of the file.
+        found: From `read_pairs` of the file.
         q_model: The model, planned for the file's target.
     """
     ranges = q_model.activation_ranges()
     for tensor in q_model.plan.tensors:
-        pair = found.pairs.get(tensor.name)
+        pair = found.get(tensor.name)
         if tensor.kind != "activation" or pair is None:
             continue
         qparams = numerics.qparams_from_range(*ranges[tensor.name], tensor.quantizer)
@@ -83,7 +86,7 @@ def weight_differences(proto: onnx.ModelProto, q_model: QuantizedModel) -> Itera
         proto: The file.
         q_model: The model, planned for the file's target.
     """
-    weights, qparams = _file_weights(proto), q_model.weight_qparams()
+    weights, qparams, ranges = _file_weights(proto), q_model.weight_qparams(), q_model.activation_ranges()
     layers = {call.node.layer: call.operation for call in float_view(q_model).calls}
     folds = {fold.layer.layer: fold for fold in q_model.plan.lowering.folds}
     for placement in q_model.plan.placements:
@@ -101,7 +104,7 @@ def weight_differences(proto: onnx.ModelProto, q_model: QuantizedModel) -> Itera
             scales = np.multiply.outer(scales, np.abs(gain))  # more than there are: a channel has one of each
             biases += [biases[0] * gain, biases[0] * gain + shift]
         raised = max((float(least_weight_scale(np.abs(np.concatenate(biases)), step).max())
-                      for step in _input_scales(q_model, placement.layer)), default=0.0)  # fmt: skip
+                      for step in _input_scales(q_model.plan, placement.layer, ranges)), default=0.0)  # fmt: skip
         held = weights[placement.tensor]()
         wrong = "its scales are no constants" if held is None else _difference(values, scales, *held, raised)
         yield placement.tensor, wrong
@@ -111,13 +114,13 @@ def _array(variable: keras.Variable) -> np.ndarray:
     return np.asarray(keras.ops.convert_to_numpy(variable))
 
 
-def _input_scales(q_model: QuantizedModel, layer: str) -> list[np.ndarray]:
+def _input_scales(plan: PlacementPlan, layer: str, ranges: Mapping[str, Range]) -> list[np.ndarray]:
     """Return the scale of a layer's input at every call whose input is quantized."""
-    ranges, scales = q_model.activation_ranges(), []
-    for call in q_model.plan.graph.calls(layer):
-        placement = q_model.plan.input_placement(call.name, 0)
+    scales = []
+    for call in plan.graph.calls(layer):
+        placement = plan.input_placement(call.name, 0)
         if placement is not None:
-            pair = q_model.plan.pair_of(placement)
+            pair = plan.pair_of(placement)
             scales.append(numerics.qparams_from_range(*ranges[pair.name], pair.quantizer).scale)
     return scales
 

@@ -36,6 +36,11 @@ def read_structure(model: onnx.ModelProto | str | os.PathLike[str]) -> FileStruc
     return _Reader(model).read()
 
 
+def read_pairs(model: onnx.ModelProto) -> dict[str, QDQPair]:
+    """Return the Q/DQ pairs of a model by name, read from its graph, without the weights."""
+    return _Reader(model).pairs()
+
+
 class _Reader:
     """One pass over a graph."""
 
@@ -53,16 +58,20 @@ class _Reader:
         self._used: set[str] = set()
         self._strays: list[str] = []
 
-    def read(self) -> FileStructure:
+    def pairs(self) -> dict[str, QDQPair]:
         pairs: dict[str, QDQPair] = {}
+        for node in self._nodes:
+            pair = self._pair(node) if node.op_type == QUANTIZE else None
+            if pair is not None:
+                self._keep(pairs, pair)
+        return pairs
+
+    def read(self) -> FileStructure:
+        pairs = self.pairs()
         weights: dict[str, DequantizedConstant] = {}
         biases: dict[str, DequantizedConstant] = {}
         for node in self._nodes:
-            if node.op_type == QUANTIZE:
-                pair = self._pair(node)
-                if pair is not None:
-                    self._keep(pairs, pair)
-            elif node.op_type == DEQUANTIZE and node.input[0] in self._constants:
+            if node.op_type == DEQUANTIZE and node.input[0] in self._constants:
                 constant = self._constant(node)
                 if constant is not None:
                     self._keep(biases if constant.dtype == "int32" else weights, constant)
