@@ -1,8 +1,8 @@
-"""What ONNX Runtime computes in float because of a grid of fewer than 8 bits, and the remedies.
+"""What runtimes compute in float because of a grid of fewer than 8 bits, and the remedies.
 
 The values of such a grid are stored in an integer type of 8 bits. An activation is clipped to the grid in front of its
-QuantizeLinear, and ONNX Runtime forms no integer kernel in front of that Clip. As an input the tensor is as good as any
-of 8 bits, and so is a weight, unless the file holds it as INT4.
+QuantizeLinear, and ONNX Runtime forms no integer kernel in front of that Clip; OpenVINO does. As an input the tensor is
+as good as any of 8 bits, and so is a weight, unless the file holds it as INT4.
 """
 
 from __future__ import annotations

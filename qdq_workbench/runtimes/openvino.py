@@ -26,6 +26,7 @@ from qdq_workbench.graph.never_negative import is_never_negative
 from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_convolution
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.facts import PlanFacts
+from qdq_workbench.runtimes.few_bits import why_packed
 from qdq_workbench.runtimes.grids import why_grid
 from qdq_workbench.runtimes.inner_layers import computes_several, inner_products, is_transparent
 from qdq_workbench.runtimes.judge_layers import Verdict, judge_layers
@@ -55,7 +56,11 @@ RULES = {
             "A matrix product reads weights in blocks as they are and computes in floating point, or on its own int8 "
             "rounding of the input where the runtime chooses that (DYNAMIC_QUANTIZATION_GROUP_SIZE).",
         ),
-        _rule("GRID", "Quantized inputs have up to 8 bits; weights have up to 8 and zero point 0."),
+        _rule(
+            "GRID",
+            "Quantized inputs have up to 8 bits; weights have up to 8 and zero point 0, and are not INT4, as opset 21 "
+            "stores 2 to 4 bits: those are dequantized.",
+        ),
         _rule("INPUT", "Every input must be quantized."),
         _rule("WEIGHT", "The weights must be quantized, symmetric, with one scale in all or one per output channel."),
         _rule(
@@ -87,6 +92,9 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
     if facts.blocks(node) is not None:
         return "BLOCKS", "its weights alone are integers", []
     rule, reason, fix = _judged(facts, node)
+    packed = why_packed(facts, node)
+    if packed is not None and rule == "GEMM":
+        return packed
     grid, remedy = ("", ()) if rule == "NO-KERNEL" else _why_grid(facts, node)
     return ("GRID", grid, remedy) if grid else (rule, reason, fix)
 

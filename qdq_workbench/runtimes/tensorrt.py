@@ -13,6 +13,7 @@ from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import activation_name, ends_in_convolution, is_activation, is_convolution
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.facts import PlanFacts
+from qdq_workbench.runtimes.few_bits import why_packed
 from qdq_workbench.runtimes.grids import why_grid
 from qdq_workbench.runtimes.inner_layers import computes_several, inner_products, is_recurrent, is_transparent
 from qdq_workbench.runtimes.judge_layers import Verdict, judge_layers
@@ -35,6 +36,13 @@ RULES = {
         Rule(
             "TRT-GRID",
             "Its parser refuses zero points other than 0 and has no 16-bit type; it reads uint8 as int8.",
+            _OPERATORS,
+            _VERSION,
+        ),
+        Rule(
+            "TRT-INT4",
+            "INT4 weights, as opset 21 stores 2 to 4 bits, are dequantized: a matrix product with them computes in "
+            "floating point, and a convolution has no kernel for them.",
             _OPERATORS,
             _VERSION,
         ),
@@ -99,7 +107,9 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
         return "TRT-FUSED", f"fused into the kernel of {absorber!r}", []
     if facts.blocks(node) is not None:
         return "TRT-BLOCKS", f"its weights alone are integers; {_FLOAT_PARTS}", []
-    return node.once(_judge_of)(facts, node, integer)
+    verdict: Verdict = node.once(_judge_of)(facts, node, integer)
+    packed = why_packed(facts, node)
+    return verdict if packed is None or verdict[0] != "TRT-GEMM" else ("TRT-INT4", *packed[1:])
 
 
 def _judge_of(node: Node) -> Callable[[PlanFacts, Node, set[str]], Verdict]:

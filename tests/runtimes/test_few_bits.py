@@ -173,3 +173,15 @@ def test_a_reader_with_a_grid_of_its_own_is_not_served_by_the_pair_of_the_others
     _, differing = compare(q_model, tmp_path / "model.onnx")
     assert differing == []
     assert qdq.explain(q_model).for_layer("first").rule == "ORT-OUTPUT"
+
+
+@pytest.mark.parametrize(("target", "rule"), [("openvino", "OV-GRID"), ("tensorrt", "TRT-INT4")])
+def test_other_runtimes_dequantize_int4_too_and_take_few_bits_in_8(target, rule):
+    spec = qdq.QuantizationSpec()
+    narrow = {"weight": {"num_bits": 4}, "activation": {"num_bits": 4}}
+    spec.add(["first", "second", "head"], quantize_config=qdq.LayerQuantizeConfig(**narrow))
+    plan = qdq.plan_placement(small_net(), quantization_spec=spec, target=target)
+    assert {qdq.explain(plan).for_layer(name).status for name in ("first", "second", "head")} == {"int8"}
+    packed = [qdq.explain(plan, opset=21).for_layer(name) for name in ("first", "second", "head")]
+    assert {(entry.status, entry.rule) for entry in packed} == {("float", rule)}
+    assert all("export at an opset below 21" in entry.advice for entry in packed)

@@ -207,6 +207,20 @@ def test_the_grid_says_where_the_zero_point_is(operation, never_negative, grids,
     assert integer_layers(path, {name})[1] == {name: integer}
 
 
+@pytest.mark.parametrize("opset", [17, 21])
+def test_weights_of_4_bits_are_integers_unless_the_file_holds_int4(opset, tmp_path):
+    spec = qdq.QuantizationSpec()
+    narrow = {"weight": {"num_bits": 4}, "activation": {"num_bits": 4}}
+    spec.add(["first", "last"], quantize_config=qdq.LayerQuantizeConfig(**narrow))
+    q_model = qdq.quantize_model(grid_net(), quantization_spec=spec, target="openvino")
+    found = {name: qdq.explain(q_model, opset=opset).for_layer(name) for name in ("first", "last")}
+    assert {entry.status for entry in found.values()} == {"int8" if opset == 17 else "float"}
+    pytest.importorskip("openvino", reason="needs the optional extra openvino")
+    qdq.calibrate(q_model, samples(q_model), verbose=False)
+    path = qdq.export_onnx(q_model, tmp_path / "model.onnx", opset=opset).path
+    assert integer_layers(path, set(found))[1] == dict.fromkeys(found, opset == 17)
+
+
 def integer_layers(path, names):
     """Return the layers that OpenVINO computes on integers, among those that its execution graph names."""
     openvino = pytest.importorskip("openvino", reason="needs the optional extra openvino")
