@@ -27,6 +27,7 @@ from qdq_workbench.quantizers.bias_room import least_weight_scale
 from qdq_workbench.quantizers.blocks import spread
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 from qdq_workbench.verification.file_structure import QDQPair
+from qdq_workbench.verification.lowered import HELPERS
 from qdq_workbench.verification.report import Check
 from qdq_workbench.verification.structure import expected_structure
 from qdq_workbench.verification.structure_reader import read_pairs
@@ -34,6 +35,7 @@ from qdq_workbench.verification.structure_reader import read_pairs
 # A value is the product of a scale, a gain and an integer, in another order in the file.
 _ROUNDING = 6 * float(np.finfo(np.float32).eps)
 _SHOWN = 5
+_Values = tuple[np.ndarray, np.ndarray] | None  # the values of a weight, and the scale of each
 _ZERO = 256 * float(np.finfo(np.float32).tiny)  # the exporter writes channels of scales below `tiny` as zeros
 
 
@@ -86,7 +88,8 @@ def weight_differences(proto: onnx.ModelProto, q_model: QuantizedModel) -> Itera
         proto: The file.
         q_model: The model, planned for the file's target.
     """
-    weights, qparams, ranges = _file_weights(proto), q_model.weight_qparams(), q_model.activation_ranges()
+    graph = QDQGraph(proto)
+    weights, qparams, ranges = _file_weights(graph, proto), q_model.weight_qparams(), q_model.activation_ranges()
     layers = {call.node.layer: call.operation for call in float_view(q_model).calls}
     folds = {fold.layer.layer: fold for fold in q_model.plan.lowering.folds}
     for placement in q_model.plan.placements:
@@ -103,11 +106,15 @@ def weight_differences(proto: onnx.ModelProto, q_model: QuantizedModel) -> Itera
             values = values * spread_gain(fold.layer.class_name, gain, values.shape)
             scales = np.multiply.outer(scales, np.abs(gain))  # more than there are: a channel has one of each
             biases += [biases[0] * gain, biases[0] * gain + shift]
-        raised = max((float(least_weight_scale(np.abs(np.concatenate(biases)), step).max())
-                      for step in _input_scales(q_model.plan, placement.layer, ranges)), default=0.0)  # fmt: skip
-        held = weights[placement.tensor]()
-        wrong = "its scales are no constants" if held is None else _difference(values, scales, *held, raised)
-        yield placement.tensor, wrong
+        node, held = weights[placement.tensor]
+        steps = _input_scales(q_model.plan, placement.layer, ranges)
+        needed = [least_weight_scale(np.concatenate(biases), step).max() for step in steps]
+        needed += _scales_for_biases(graph, node)
+        dequantized = held()
+        if dequantized is None:
+            yield placement.tensor, "its scales are no constants"
+        else:
+            yield placement.tensor, _difference(values, scales, *dequantized, float(max(needed, default=0.0)))
 
 
 def _array(variable: keras.Variable) -> np.ndarray:
@@ -125,21 +132,42 @@ def _input_scales(plan: PlacementPlan, layer: str, ranges: Mapping[str, Range]) 
     return scales
 
 
-def _file_weights(proto: onnx.ModelProto) -> dict[str, Callable[[], tuple[np.ndarray, np.ndarray] | None]]:
-    """Return by integer weight of a file a function that returns its dequantized values, and the scale of each."""
-    graph = QDQGraph(proto)
+def _file_weights(graph: QDQGraph, proto: onnx.ModelProto) -> dict[str, tuple[onnx.NodeProto, Callable[[], _Values]]]:
+    """Return by integer weight of a file its DequantizeLinear, and a function that returns its values and scales."""
     constants = {tensor.name: tensor for tensor in proto.graph.initializer}
-    found: dict[str, Callable[[], tuple[np.ndarray, np.ndarray] | None]] = {}
+    found: dict[str, tuple[onnx.NodeProto, Callable[[], _Values]]] = {}
     for node in proto.graph.node:
         stored = constants.get(node.input[0]) if node.op_type == DEQUANTIZE else None
         if stored is not None and stored.data_type != onnx.TensorProto.INT32:  # that of a bias
-            found[node.name.removesuffix(f"/{DEQUANTIZE}")] = functools.partial(_dequantized, graph, node, stored)
+            name = node.name.removesuffix(f"/{DEQUANTIZE}")
+            found[name] = node, functools.partial(_dequantized, graph, node, stored)
     return found
 
 
-def _dequantized(
-    graph: QDQGraph, node: onnx.NodeProto, stored: onnx.TensorProto
-) -> tuple[np.ndarray, np.ndarray] | None:
+def _scales_for_biases(graph: QDQGraph, weight: onnx.NodeProto) -> Iterator[np.float32]:
+    """Yield the largest scale that a bias in the file needs, with the constants that it absorbed, per reading node."""
+    waiting = [weight.output[0]]
+    while waiting:
+        for node in graph.readers(waiting.pop()):
+            if node.op_type in HELPERS:
+                waiting += node.output
+            elif len(node.input) > 2 and node.input[2]:  # Conv, ConvTranspose and Gemm
+                bias, data = _bias_of(graph, node.input[2]), graph.dequantize_of(node.input[0])
+                parameters = None if data is None else graph.parameters(data)
+                if bias is not None and parameters is not None:
+                    yield least_weight_scale(bias, parameters[0].max()).max()
+
+
+def _bias_of(graph: QDQGraph, tensor: str) -> np.ndarray | None:
+    """Return a bias as floats; None if it is computed."""
+    dequantize = graph.dequantize_of(tensor)
+    if dequantize is None:
+        return graph.constant(tensor)
+    codes, parameters = graph.constant(dequantize.input[0]), graph.parameters(dequantize)
+    return None if codes is None or parameters is None else codes * parameters[0].astype(np.float64)
+
+
+def _dequantized(graph: QDQGraph, node: onnx.NodeProto, stored: onnx.TensorProto) -> _Values:
     """Return the values of an integer weight, and the scale of each; None if its scales are no constants."""
     parameters = graph.parameters(node)
     if parameters is None:

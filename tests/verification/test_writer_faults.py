@@ -135,3 +135,14 @@ def test_readers_are_checked_without_the_model_too(q_models, monkeypatch, tmp_pa
     reads_moved(monkeypatch, "skip", "Add", into_float=True)
     report = qdq.verify_onnx(qdq.export_onnx(q_model, tmp_path / "model.onnx").path)
     assert [check.name for check in report.checks if not check.passed] == ["readers"]
+
+
+def test_a_scale_that_a_bias_with_an_absorbed_constant_needs_is_right(tmp_path):
+    """Of inputs of 1e-7 the steps of an int32 bias are so small that all weights become 0."""
+    keras.utils.set_random_seed(0)
+    image = keras.Input((4, 4, 3), name="image")
+    model = keras.Model(image, keras.ops.relu6(layers.Conv2D(8, 1, name="gate")(image) + 3.0))
+    q_model = qdq.quantize_model(model, target="onnxruntime")
+    data = np.random.default_rng(0).uniform(0, 1e-7, (8, 4, 4, 3)).astype("float32")
+    qdq.calibrate(q_model, data, verbose=False)
+    qdq.verify_onnx(qdq.export_onnx(q_model, tmp_path / "model.onnx").path, q_model, data).raise_if_failed()
