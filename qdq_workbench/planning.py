@@ -149,15 +149,17 @@ def retarget_plan(plan: PlacementPlan, target: str | Target) -> PlacementPlan:
     and of this case for the plan's own target.
 
     Args:
-        plan: The plan; it is not changed.
+        plan: The plan; it is not changed, and is returned if it is for that target.
         target: The target.
 
     Raises:
         TargetError: If there is no such target.
     """
+    if planner.meant_target(plan, target) == plan.target_object:
+        return plan
     other = planner.retarget_plan(plan, target)
     cases = {each.author for each in plan.decisions.values() if each.is_explicit and not _is_kept(each)}
-    if other.target_object == plan.target_object or cases != {AutoQDQCase.__name__}:
+    if cases != {AutoQDQCase.__name__}:
         return other
     # One made for a given target, or a plan that was changed by hand, decides otherwise than the case for this target.
     if replace_cases(plan, plan.graph, [AutoQDQCase()]).decisions != plan.decisions:
