@@ -20,7 +20,7 @@ from qdq_workbench.conversion.engine.folding import batch_norm_gain, folded_weig
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, Range
 from qdq_workbench.export.encodings import Encoding
 from qdq_workbench.graph_builder import layer_weights
-from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QDQGraph
+from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, WEIGHTED, QDQGraph
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.quantizers import numerics
 from qdq_workbench.quantizers.bias_room import least_weight_scale
@@ -151,7 +151,7 @@ def _scales_for_biases(graph: QDQGraph, weight: onnx.NodeProto) -> Iterator[np.f
         for node in graph.readers(waiting.pop()):
             if node.op_type in HELPERS:
                 waiting += node.output
-            elif len(node.input) > 2 and node.input[2]:  # Conv, ConvTranspose and Gemm
+            elif node.op_type in WEIGHTED and len(node.input) > 2 and node.input[2]:  # recurrent ones have other inputs
                 bias, data = _bias_of(graph, node.input[2]), graph.dequantize_of(node.input[0])
                 parameters = None if data is None else graph.parameters(data)
                 if bias is not None and parameters is not None:
