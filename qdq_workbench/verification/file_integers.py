@@ -28,13 +28,12 @@ from qdq_workbench.quantizers.blocks import spread
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 from qdq_workbench.verification.file_structure import QDQPair
 from qdq_workbench.verification.lowered import HELPERS
-from qdq_workbench.verification.report import Check
+from qdq_workbench.verification.report import Check, check_of
 from qdq_workbench.verification.structure import expected_structure
 from qdq_workbench.verification.structure_reader import read_pairs
 
 # A value is the product of a scale, a gain and an integer, in another order in the file.
 _ROUNDING = 6 * float(np.finfo(np.float32).eps)
-_SHOWN = 5
 _Values = tuple[np.ndarray, np.ndarray] | None  # the values of a weight, and the scale of each
 _ZERO = 256 * float(np.finfo(np.float32).tiny)  # the exporter writes channels of scales below `tiny` as zeros
 
@@ -50,11 +49,8 @@ def check_integers(proto: onnx.ModelProto, q_model: QuantizedModel) -> Check:
     pairs = dict(pair_differences(read_pairs(proto), q_model))
     problems = [f"{kind} {name!r}: {wrong}" for kind, found in (("pair", pairs), ("weight", weights))
                 for name, wrong in found.items() if wrong]  # fmt: skip
-    if problems:
-        more = f" (and {len(problems) - _SHOWN} more)" if len(problems) > _SHOWN else ""
-        return Check("integers", passed=False, detail="; ".join(problems[:_SHOWN]) + more)
-    detail = f"the grids of {len(pairs)} pairs and the values of {len(weights)} weights follow from the model"
-    return Check("integers", passed=True, detail=detail)
+    finding = f"the grids of {len(pairs)} pairs and the values of {len(weights)} weights follow from the model"
+    return check_of("integers", problems, finding)
 
 
 def pair_differences(found: Mapping[str, QDQPair], q_model: QuantizedModel) -> Iterator[tuple[str, str]]:

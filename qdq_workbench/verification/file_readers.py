@@ -14,9 +14,7 @@ from qdq_workbench.export.node_names import layer_of, layers_by_name
 from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.verification.lowered import HELPERS
-from qdq_workbench.verification.report import Check
-
-_SHOWN = 5
+from qdq_workbench.verification.report import Check, check_of
 
 
 def check_readers(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:
@@ -26,11 +24,8 @@ def check_readers(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:
         plan: The plan that the file was exported from, or the same model planned again for the file's target.
         proto: The file.
     """
-    problems = list(reader_differences(plan, proto))
-    if problems:
-        more = f" (and {len(problems) - _SHOWN} more)" if len(problems) > _SHOWN else ""
-        return Check("readers", passed=False, detail="; ".join(problems[:_SHOWN]) + more)
-    return Check("readers", passed=True, detail="no layer reads a tensor beside its pair, or a pair that it is not to")
+    finding = "no layer reads a tensor beside its pair, or a pair that it is not to"
+    return check_of("readers", list(reader_differences(plan, proto)), finding)
 
 
 def reader_differences(plan: PlacementPlan, proto: onnx.ModelProto) -> Iterator[str]:
@@ -46,11 +41,12 @@ def reader_differences(plan: PlacementPlan, proto: onnx.ModelProto) -> Iterator[
             readers.setdefault(name, []).append(node)
     clips = {node.name: node for node in proto.graph.node if node.op_type == "Clip"}
     names = layers_by_name(plan.graph.layers)
+    tensors = {each.name: each.tensor for each in plan.tensors}
     for node in proto.graph.node:
         if node.op_type != QUANTIZE:
             continue
         pair = node.name.removesuffix(f"/{QUANTIZE}")
-        planned = _planned(plan, pair)
+        planned = _planned(plan, tensors.get(pair))
         clip = clips.get(f"{pair}{NARROWING}")
         sources = [node.input[0], *([] if clip is None else [clip.input[0]])]
         dequantized = [each.output[0] for each in readers.get(node.output[0], ()) if each.op_type == DEQUANTIZE]
@@ -64,9 +60,8 @@ def reader_differences(plan: PlacementPlan, proto: onnx.ModelProto) -> Iterator[
                 yield f"{layer!r} reads the pair {pair!r}, and by the plan the tensor in float"
 
 
-def _planned(plan: PlacementPlan, pair: str) -> dict[str, set[bool]]:
-    """Return by layer whether its inputs that hold the tensor of a pair are quantized, over all of its calls."""
-    tensor = next((each.tensor for each in plan.tensors if each.name == pair), None)
+def _planned(plan: PlacementPlan, tensor: str | None) -> dict[str, set[bool]]:
+    """Return by layer whether its inputs that hold a tensor are quantized, over all of its calls."""
     found: dict[str, set[bool]] = {}
     for reader, index in () if tensor is None else plan.graph.readers(tensor):
         found.setdefault(reader.layer, set()).add(plan.input_placement(reader.name, index) is not None)

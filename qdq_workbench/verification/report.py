@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 from qdq_workbench._pages import page
@@ -11,6 +12,7 @@ from qdq_workbench.errors import VerificationError
 from qdq_workbench.runtimes.other_target import other_target_remark
 from qdq_workbench.verification.saturation import processor_remark
 
+_SHOWN = 5  # problems in the detail of a check
 _ADVICE = f"What each check means, and what to do: {page('howto/verification_failed.md')}"
 
 
@@ -27,6 +29,12 @@ class Check:
     name: str
     passed: bool
     detail: str
+
+
+def check_of(name: str, problems: Sequence[str], finding: str) -> Check:
+    """Return a check that fails with the first problems, or passes with a finding if there are none."""
+    more = f" (and {len(problems) - _SHOWN} more)" if len(problems) > _SHOWN else ""
+    return Check(name, passed=not problems, detail="; ".join(problems[:_SHOWN]) + more if problems else finding)
 
 
 @dataclasses.dataclass(frozen=True)

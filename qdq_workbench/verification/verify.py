@@ -47,7 +47,7 @@ from qdq_workbench.verification.half_parity import HalfParity, HalfRun, run_of_h
 from qdq_workbench.verification.integer_kernels import count_integer_kernels
 from qdq_workbench.verification.lowered import lowering_differences
 from qdq_workbench.verification.parity import Parity
-from qdq_workbench.verification.report import Check, VerificationReport
+from qdq_workbench.verification.report import Check, VerificationReport, check_of
 from qdq_workbench.verification.rounded_form import float_type_of, half_ends, rounded_form, type_differences
 from qdq_workbench.verification.samples import read_samples, samples_of_file
 from qdq_workbench.verification.saturation import agreement_text, exact_sums_note
@@ -230,10 +230,7 @@ def _check_structure(
         problems += [] if half is None else type_differences(expected, proto)
     else:
         source, problems = "the exporter's note", differences_from_note(proto, noted or {}, found)
-    if problems:
-        more = f" (and {len(problems) - _SHOWN} more)" if len(problems) > _SHOWN else ""
-        return Check("structure", passed=False, detail="; ".join(problems[:_SHOWN]) + more)
-    return _same_structure(source)
+    return check_of("structure", problems, _same_structure(source).detail)
 
 
 def _same_structure(source: str) -> Check:
