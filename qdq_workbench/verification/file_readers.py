@@ -5,7 +5,7 @@ The numbers do not tell: beside its pair a tensor differs by less than one step,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import onnx
 
@@ -40,7 +40,7 @@ def reader_differences(plan: PlacementPlan, proto: onnx.ModelProto) -> Iterator[
         for name in set(node.input):
             readers.setdefault(name, []).append(node)
     clips = {node.name: node for node in proto.graph.node if node.op_type == "Clip"}
-    names = layers_by_name(plan.graph.layers)
+    walk = _Walk(plan, readers)
     tensors = {each.name: each.tensor for each in plan.tensors}
     for node in proto.graph.node:
         if node.op_type != QUANTIZE:
@@ -50,9 +50,9 @@ def reader_differences(plan: PlacementPlan, proto: onnx.ModelProto) -> Iterator[
         clip = clips.get(f"{pair}{NARROWING}")
         sources = [node.input[0], *([] if clip is None else [clip.input[0]])]
         dequantized = [each.output[0] for each in readers.get(node.output[0], ()) if each.op_type == DEQUANTIZE]
-        of_pair = _layers_behind(dequantized, readers, names)
+        of_pair = walk.layers(dequantized)
         # TensorFlow merges equal sums: a layer may read the tensor as the first part of a sum of its own, and the pair.
-        for layer in sorted(_layers_behind(sources, readers, names) - of_pair):
+        for layer in sorted(walk.layers(sources) - of_pair):
             if planned.get(layer) == {True}:
                 yield f"{layer!r} reads the tensor of the pair {pair!r} in float, beside the pair"
         for layer in sorted(of_pair):
@@ -68,17 +68,41 @@ def _planned(plan: PlacementPlan, tensor: str | None) -> dict[str, set[bool]]:
     return found
 
 
-def _layers_behind(tensors: list[str], readers: dict[str, list[onnx.NodeProto]], names: dict[str, str]) -> set[str]:
-    """Return the layers whose nodes read the tensors, directly or behind nodes that only move values."""
-    found, seen, waiting = set(), set(tensors), list(tensors)
-    while waiting:
-        for node in readers.get(waiting.pop(), ()):
-            if node.op_type in (QUANTIZE, DEQUANTIZE, "Shape"):
-                continue
-            layer = layer_of(node.name, names)
-            if layer is not None:
-                found.add(layer)
-            if node.op_type in HELPERS:
-                waiting.extend(name for name in node.output if name not in seen)
-                seen.update(node.output)
-    return found
+class _Walk:
+    """Finds the layers that read a tensor of the file.
+
+    Args:
+        plan: The plan of the file.
+        readers: The nodes that read a tensor, by its name.
+    """
+
+    def __init__(self, plan: PlacementPlan, readers: Mapping[str, list[onnx.NodeProto]]) -> None:
+        self._readers = readers
+        self._names = layers_by_name(plan.graph.layers)
+        self._behind: dict[str, set[str]] = {}
+        for node in plan.graph.nodes:
+            behind = {reader.layer for output in node.outputs for reader, _ in plan.graph.readers(output)}
+            self._behind.setdefault(node.layer, set()).update(behind - {node.layer})
+
+    def layers(self, tensors: list[str]) -> set[str]:
+        """Return the layers whose nodes read the tensors, directly or behind nodes that only move values.
+
+        A layer behind another layer that moves values, such as a transpose of the model, reads that one's result.
+        """
+        found: set[str] = set()
+        waiting: list[tuple[str, frozenset[str]]] = [(tensor, frozenset()) for tensor in tensors]
+        seen = set(waiting)
+        while waiting:
+            tensor, passed = waiting.pop()
+            for node in self._readers.get(tensor, ()):
+                if node.op_type in (QUANTIZE, DEQUANTIZE, "Shape"):
+                    continue
+                layer = layer_of(node.name, self._names)
+                if layer is not None and layer not in passed:
+                    found.add(layer)
+                if node.op_type in HELPERS:
+                    behind = passed if layer is None else passed | self._behind[layer]
+                    new = {(name, behind) for name in node.output} - seen
+                    waiting.extend(new)
+                    seen |= new
+        return found

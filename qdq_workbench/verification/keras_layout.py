@@ -11,18 +11,18 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from qdq_workbench.graph.model_graph import ModelGraph
 from qdq_workbench.graph.op_kinds import pads_with_zeros, vanishes
 from qdq_workbench.graph.paddings import zeros_added
-from qdq_workbench.graph_builder import BoundGraph
 
 Pads = list[tuple[int, int]]
 
 
-def zero_paddings(view: BoundGraph) -> dict[str, Pads]:
+def zero_paddings(graph: ModelGraph) -> dict[str, Pads]:
     """Return by tensor the (before, after) zeros on each axis, for the outputs of zero padding."""
     found: dict[str, Pads] = {}
-    for node in view.graph.nodes:
-        pads = zeros_added(view.graph, node) if pads_with_zeros(node) else None
+    for node in graph.nodes:
+        pads = zeros_added(graph, node) if pads_with_zeros(node) else None
         if vanishes(node):
             pads = found.get(node.inputs[0])  # a node that vanishes passes the border on
         if pads is not None:

@@ -69,7 +69,7 @@ class Parity:
         # Nothing is folded: the reference is the Keras model as it computes, normalizations included.
         self._cut = cut_model(q_model, fold=False, bake_weights=True)
         self._tensor_of = {pair.name: pair.tensor for pair in q_model.plan.tensors}
-        self._pads = zero_paddings(float_view(q_model))
+        self._pads = zero_paddings(q_model.plan.graph)
 
     def tensors(self) -> list[TensorParity]:
         """Return the comparison of every quantized tensor that is in the file, each part fed the file's values."""
@@ -207,17 +207,10 @@ class Parity:
     @functools.cached_property
     def _forced(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """The pair sources and the outputs that the parts of the Keras model compute from the file's values."""
-        values = self._file_values
         cut = self._cut
-        placeholders = {
-            name: self._keras_layout(name, values[f"{name}/DequantizeLinear"], pair[1])
-            if f"{name}/DequantizeLinear" in values
-            # A pair that no output depends on is missing from the file; any values serve its readers.
-            else self._free_running[name]
-            for name, pair in cut.pairs.items()
-        }
+        placeholders = self._fed_values()
         given = [tf.constant(self._inputs[name]) for name in cut.inputs]
-        forced = [tf.constant(x) for x in placeholders.values()]
+        forced = [tf.constant(placeholders[name]) for name in cut.pairs]
         safe_point()
         run = for_few_calls(self._q_model, _parts(cut), given, forced)
         pairs, outputs = run(given, forced)
@@ -248,31 +241,48 @@ class Parity:
         }
         return base, {name: HEADROOM * moved[name] + floors[name] for name in names}
 
-    def _keras_layout(self, name: str, values: np.ndarray, tensor: Any) -> np.ndarray:
-        """Return a pair's values from the file in the Keras layout; the exporter may have put channels first."""
-        if values.ndim < 3:
-            return values
-        fitting = fitting_layouts(values, tuple(tensor.shape), self._pads.get(self._tensor_of[name]), 0.0)
-        if len(fitting) == 1:
-            return fitting[0]
-        free = self._free_running[name]  # several layouts fit, or sizes are unknown: choose by the values
-        fitting = fitting_layouts(values, free.shape, self._pads.get(self._tensor_of[name]), 0.0)
-        require_fitting(fitting, self._tensor_of[name], values, free)
-        return min(fitting, key=lambda candidate: float(np.abs(candidate - free).mean()))
+    def _fed_values(self) -> dict[str, np.ndarray]:
+        """Return the file's values of every pair in the Keras layout; the exporter may have put channels first.
 
-    @functools.cached_property
-    def _free_running(self) -> dict[str, np.ndarray]:
-        """The source of every pair when the Keras model runs on its own values.
-
-        It serves only to tell layouts apart, so it runs eagerly: tracing takes many times as long.
+        Where several layouts fit, or sizes are unknown, the model's own values decide.
         """
+        found = {name: self._file_values.get(f"{name}/DequantizeLinear") for name in self._cut.pairs}
+        fitting = {
+            # A pair that no output depends on is missing from the file; any values serve its readers.
+            name: [] if values is None else self._layouts(name, values, tuple(self._cut.pairs[name][1].shape))
+            for name, values in found.items()
+        }
+        fed = {name: layouts[0] for name, layouts in fitting.items() if len(layouts) == 1}
+        for name, free in self._free_running([name for name in fitting if name not in fed]).items():
+            values = found[name]
+            if values is None:
+                fed[name] = free
+                continue
+            layouts = self._layouts(name, values, free.shape)
+            require_fitting(layouts, self._tensor_of[name], values, free)
+            fed[name] = min(layouts, key=lambda layout: float(np.abs(layout - free).mean()))
+        return fed
+
+    def _layouts(self, name: str, values: np.ndarray, shape: tuple[int | None, ...]) -> list[np.ndarray]:
+        """Return every layout of a pair's values in the file that fits a Keras shape; below three axes there is one."""
+        if values.ndim < 3:
+            return [values]
+        return fitting_layouts(values, shape, self._pads.get(self._tensor_of[name]), 0.0)
+
+    def _free_running(self, pairs: list[str]) -> dict[str, np.ndarray]:
+        """Return the sources of pairs when the Keras model runs on its own values.
+
+        They serve only to tell layouts apart, so the model runs eagerly, and no further than to the last of them:
+        tracing takes many times as long.
+        """
+        if not pairs:
+            return {}
         tensors = float_view(self._q_model).tensors
-        names = list(self._cut.pairs)
-        sources = [tensors[self._tensor_of[name]] for name in names]
+        sources = [tensors[self._tensor_of[name]] for name in pairs]
         model = functional_model(self._q_model.inputs, sources, name="free_running")
         given = [tf.constant(array) for array in self._inputs.values()]
         values = keras.tree.flatten(model(given, training=False))
-        return {name: keras.ops.convert_to_numpy(value) for name, value in zip(names, values, strict=True)}
+        return {name: keras.ops.convert_to_numpy(value) for name, value in zip(pairs, values, strict=True)}
 
     @functools.cached_property
     def _behind_coarse_biases(self) -> list[str]:

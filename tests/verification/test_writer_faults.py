@@ -146,3 +146,17 @@ def test_a_scale_that_a_bias_with_an_absorbed_constant_needs_is_right(tmp_path):
     data = np.random.default_rng(0).uniform(0, 1e-7, (8, 4, 4, 3)).astype("float32")
     qdq.calibrate(q_model, data, verbose=False)
     qdq.verify_onnx(qdq.export_onnx(q_model, tmp_path / "model.onnx").path, q_model, data).raise_if_failed()
+
+
+def test_a_layer_behind_another_that_moves_values_reads_that_ones_result(tmp_path):
+    image = keras.Input((4, 6), name="image")
+    rows = layers.Activation("tanh", name="rows")(layers.Dense(5)(image))
+    model = keras.Model(image, keras.ops.matmul(rows, keras.ops.swapaxes(rows, 1, 2)))
+    spec = qdq.QuantizationSpec()
+    spec.add(name="swapaxes", quantize_input=True, quantize_weight=False)
+    spec.add(name="matmul", quantize_input=False, quantize_weight=False)
+    q_model = qdq.quantize_model(model, quantization_spec=spec, target="onnxruntime")
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    path = qdq.export_onnx(q_model, tmp_path / "m.onnx").path
+    assert [each.tensor for each in q_model.plan.tensors if each.kind == "activation"] == ["image", "rows"]
+    qdq.verify_onnx(path, q_model).raise_if_failed()

@@ -18,7 +18,14 @@ def float_view(q_model: QuantizedModel) -> BoundGraph:
 
     Q/DQ layers vanish, wrappers are replaced by the layers inside them, and nodes and tensors have the names that they
     have in the plan. `tensors` holds the quantized model's own symbolic tensors, before their Q/DQ pairs.
+
+    It is made once per model, whose graph never changes; it must not be changed.
     """
+    view: BoundGraph = q_model.kept("float view", lambda: _made(q_model))
+    return view
+
+
+def _made(q_model: QuantizedModel) -> BoundGraph:
     bound = bind_graph(q_model)
     names = _NodeNames(q_model, bound)
     renamed: dict[str, str] = {}
