@@ -11,14 +11,13 @@ from qdq_workbench.cases.base import CustomQDQInsertionCase, GraphCase
 from qdq_workbench.errors import SpecError
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph_builder import BoundGraph, bind_graph, layer_weights
-from qdq_workbench.placement import planner
 from qdq_workbench.placement.ask_config import ask_config
 from qdq_workbench.placement.decide import decide, decisions_of
 from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.framework import AUTHOR
 from qdq_workbench.placement.global_grid import with_global_grid
 from qdq_workbench.placement.plan import PlacementPlan
-from qdq_workbench.placement.planner import make_plan
+from qdq_workbench.placement.planner import make_plan, meant_target
 from qdq_workbench.placement.preprocessing import check_preprocessing
 from qdq_workbench.placement.settings import Resolver, Settings, settings_of
 from qdq_workbench.placement.targets import Target, get_target
@@ -139,7 +138,7 @@ def explain(
         plan = plan_placement(plan_or_model, target=target or "onnxruntime")
     elif target is not None:
         plan = retarget_plan(plan, target)
-    return explain_plan(plan, target, latency, opset=opset)
+    return explain_plan(plan, latency, opset=opset)
 
 
 def retarget_plan(plan: PlacementPlan, target: str | Target) -> PlacementPlan:
@@ -155,9 +154,10 @@ def retarget_plan(plan: PlacementPlan, target: str | Target) -> PlacementPlan:
     Raises:
         TargetError: If there is no such target.
     """
-    if planner.meant_target(plan, target) == plan.target_object:
+    meant = meant_target(plan, target)
+    if meant == plan.target_object:
         return plan
-    other = planner.retarget_plan(plan, target)
+    other = make_plan(plan.graph, plan.decisions, plan.mode, meant)
     cases = {each.author for each in plan.decisions.values() if each.is_explicit and not _is_kept(each)}
     if cases != {AutoQDQCase.__name__}:
         return other

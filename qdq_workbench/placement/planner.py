@@ -112,15 +112,6 @@ def _check_blocks(graph: ModelGraph, placements: list[Placement], target: Target
     check_blocks(graph, blocked, target, reads)
 
 
-def retarget_plan(plan: PlacementPlan, target: str | Target) -> PlacementPlan:
-    """Return the plan that follows from the same decisions under another target, as `meant_target` decides.
-
-    Raises:
-        TargetError: If there is no such target.
-    """
-    return make_plan(plan.graph, plan.decisions, plan.mode, meant_target(plan, target))
-
-
 def override_tensors(plan: PlacementPlan, overrides: Mapping[str, Any]) -> PlacementPlan:
     """Return the plan with other settings for every pair on some tensors; they persist under other targets.
 

@@ -39,7 +39,7 @@ def apply_fixes(plan: PlacementPlan, layers: Sequence[LayerExplanation], opset: 
             {name: dataclasses.replace(decisions.get(name) or _NOTHING, overrides=how) for name, how in kept.items()}
         )
         plan = make_plan(plan.graph, decisions, mode, plan.target_object)
-        _, layers = layer_explanations(plan, plan.target_object, opset)
+        layers = layer_explanations(plan, opset)
     return _spec_of(wishes)
 
 

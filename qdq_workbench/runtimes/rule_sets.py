@@ -9,8 +9,6 @@ from typing import Any
 from qdq_workbench.errors import TargetError
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.placement.plan import PlacementPlan
-from qdq_workbench.placement.planner import retarget_plan
-from qdq_workbench.placement.targets import Target
 from qdq_workbench.runtimes import litert, onnxruntime, openvino, tensorrt
 from qdq_workbench.runtimes.facts import PlanFacts
 from qdq_workbench.runtimes.verdict import LayerExplanation
@@ -25,28 +23,21 @@ _RULE_SETS: dict[str, RuleSet] = {
 _COSTS = ("macs", "int8_macs", "bytes", "int8_bytes")
 
 
-def layer_explanations(
-    plan: PlacementPlan, target: Target, opset: int | None = None
-) -> tuple[PlacementPlan, tuple[LayerExplanation, ...]]:
-    """Return the plan for a runtime, and how the runtime executes every layer of it.
-
-    A plan made for another target is first replanned for this one, because the pairs differ.
+def layer_explanations(plan: PlacementPlan, opset: int | None = None) -> tuple[LayerExplanation, ...]:
+    """Return how the runtime of a plan executes every layer.
 
     Args:
         plan: The plan; it is not changed.
-        target: The runtime.
         opset: The opset of the plan's ONNX file; None for the one that `export_onnx` chooses.
 
     Raises:
-        TargetError: If the target has no rule set.
+        TargetError: If the plan's target has no rule set.
     """
-    if target.name not in _RULE_SETS:
-        raise TargetError(f"No rules are known for target {target.name!r}; known: {sorted(_RULE_SETS)}.")
-    if plan.target_object != target:
-        plan = retarget_plan(plan, target)
-    calls = tuple(_RULE_SETS[target.name](PlanFacts(plan, opset)))
+    if plan.target not in _RULE_SETS:
+        raise TargetError(f"No rules are known for target {plan.target!r}; known: {sorted(_RULE_SETS)}.")
+    calls = tuple(_RULE_SETS[plan.target](PlanFacts(plan, opset)))
     shares_layers = len(plan.graph.layers) < len(plan.graph.nodes)
-    return plan, _merge_calls(calls) if shares_layers else calls
+    return _merge_calls(calls) if shares_layers else calls
 
 
 def integer_calls(plan: PlacementPlan) -> frozenset[str]:

@@ -9,7 +9,8 @@ from qdq_workbench.errors import SpecError
 from qdq_workbench.graph.model_graph import Weight
 from qdq_workbench.placement.decide import decide
 from qdq_workbench.placement.plan import PlacementPlan
-from qdq_workbench.placement.planner import make_plan, retarget_plan
+from qdq_workbench.placement.planner import make_plan
+from qdq_workbench.planning import retarget_plan
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 from qdq_workbench.spec.quantize_config import LayerQuantizeConfig
 

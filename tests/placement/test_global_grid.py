@@ -6,7 +6,7 @@ from small_models import residual_net
 
 import qdq_workbench as qdq
 from qdq_workbench.errors import SpecError
-from qdq_workbench.placement.planner import retarget_plan
+from qdq_workbench.planning import retarget_plan
 
 
 @pytest.mark.parametrize("target", ["tensorrt", "onnxruntime"])

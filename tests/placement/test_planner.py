@@ -8,8 +8,9 @@ from qdq_workbench.errors import SpecError, TargetError
 from qdq_workbench.graph.model_graph import ModelGraph
 from qdq_workbench.placement.decide import decide
 from qdq_workbench.placement.plan import PlacementPlan
-from qdq_workbench.placement.planner import make_plan, retarget_plan
+from qdq_workbench.placement.planner import make_plan
 from qdq_workbench.placement.targets import get_target, target_names
+from qdq_workbench.planning import retarget_plan
 from qdq_workbench.spec import QuantizationSpec
 
 

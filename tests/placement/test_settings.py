@@ -10,7 +10,7 @@ from qdq_workbench import LayerQuantizeConfig, QuantizationSpec, QuantizerSpec, 
 from qdq_workbench.errors import SpecError
 from qdq_workbench.graph.model_graph import Weight
 from qdq_workbench.placement.plan import PlacementPlan
-from qdq_workbench.placement.planner import retarget_plan
+from qdq_workbench.planning import retarget_plan
 from qdq_workbench.spec.quantizer_method import QuantizerMethod
 
 

@@ -33,7 +33,7 @@ def diamonds(class_name):
 
 
 def explained(graph, target, spec=None):
-    return explain_plan(make_plan(graph, decide(graph, "full", spec, []), "full", target), target)
+    return explain_plan(make_plan(graph, decide(graph, "full", spec, []), "full", target))
 
 
 @pytest.mark.parametrize("target", target_names())

@@ -15,7 +15,7 @@ def explained(graph, target, **entry):
     spec = qdq.QuantizationSpec()
     if entry:
         spec.add(**entry)
-    return explain_plan(make_plan(graph, decide(graph, "full", spec, []), "full", target), target)
+    return explain_plan(make_plan(graph, decide(graph, "full", spec, []), "full", target))
 
 
 CONV_NET = (

@@ -16,7 +16,7 @@ from qdq_workbench.runtimes import explain_plan
 
 
 def explained(graph, target, spec=None, mode="full"):
-    return explain_plan(make_plan(graph, decide(graph, mode, spec, []), mode, target), target)
+    return explain_plan(make_plan(graph, decide(graph, mode, spec, []), mode, target))
 
 
 def switched_off(*names):

@@ -19,7 +19,7 @@ def explained(graph, **entry):
     spec = qdq.QuantizationSpec()
     if entry:
         spec.add(**entry)
-    return explain_plan(make_plan(graph, decide(graph, "full", spec, []), "full", "litert"), "litert")
+    return explain_plan(make_plan(graph, decide(graph, "full", spec, []), "full", "litert"))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def explained(graph, **entry):
     spec = qdq.QuantizationSpec()
     if entry:
         spec.add(**entry)
-    return explain_plan(make_plan(graph, decide(graph, "full", spec, []), "full", "openvino"), "openvino")
+    return explain_plan(make_plan(graph, decide(graph, "full", spec, []), "full", "openvino"))
 
 
 @pytest.mark.parametrize(
