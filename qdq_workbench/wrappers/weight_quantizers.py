@@ -169,10 +169,13 @@ def _switched(enabled: Any, weight: Any, spec: QuantizerSpec) -> Any:
     if enabled is True:
         return quantized_weight(weight, spec)
     # Tracing a condition takes long; all small weights of a grid and rank call one traced function that has it.
-    if weight.shape.num_elements() and not (_worth_compiling(weight) or tf.executing_eagerly()):
+    if weight.shape.num_elements() and not (tf.executing_eagerly() or _worth_compiling(weight)):
         return fake_quantize_weight_if(enabled, weight, spec)
     return tf.cond(enabled, lambda: quantized_weight(weight, spec), lambda: tf.identity(weight))
 
 
 def _worth_compiling(weight: Any) -> bool:
+    # Compiling takes as long as some twenty eager calls, and TensorFlow warns of every further shape.
+    if tf.executing_eagerly():
+        return False
     return sys.platform == "linux" and weight.shape.num_elements() >= _WORTH_COMPILING

@@ -10,6 +10,7 @@ import pytest
 from small_models import residual_net, samples
 
 import qdq_workbench as qdq
+from qdq_workbench.conversion.engine import float_view
 from qdq_workbench.export import known_exports
 from qdq_workbench.export.keras_side import float_graph
 from qdq_workbench.verification import verify
@@ -33,11 +34,20 @@ def conversions(monkeypatch):
     return done
 
 
+@pytest.fixture
+def readings(monkeypatch):
+    """The quantized models whose graph was read from here on."""
+    read = []
+    bind = float_view.bind_graph
+    monkeypatch.setattr(float_view, "bind_graph", lambda q_model: read.append(q_model) or bind(q_model))
+    return read
+
+
 def structure(path, q_model):
     return next(check for check in qdq.verify_onnx(path, q_model).checks if check.name == "structure")
 
 
-def test_a_certified_export_is_converted_once(conversions, tmp_path):
+def test_a_certified_export_is_read_and_converted_once(conversions, readings, tmp_path):
     model = residual_net()
     q_model = qdq.quantize_model(model, target="onnxruntime")
     qdq.calibrate(q_model, samples(model), verbose=False)
@@ -45,6 +55,7 @@ def test_a_certified_export_is_converted_once(conversions, tmp_path):
     assert qdq.verify_onnx(path, q_model).passed
     assert qdq.certify(path, q_model).passed
     assert len(conversions) == 1
+    assert readings == [q_model]
 
 
 def test_what_is_known_is_what_building_again_finds(exported, conversions, monkeypatch):
