@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, it } from "vitest";
-import { type HostModel, keepListening } from "./late";
-import type { Model } from "./traits";
+import { keepListening } from "./late";
+import type { HostModel, Model } from "./traits";
 
 type Message = { content: { data: { method?: string; state?: object } } };
 

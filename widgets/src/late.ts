@@ -1,21 +1,7 @@
 // anywidget (at least 0.9 to 0.11) waits two seconds for a widget's script, which a busy browser may exceed. The widget
 // is drawn nevertheless, but its model rejects all further messages. This module finds such models in the bench,
 // registers the host's own message handler for them again, and asks Python for their present state.
-import type { Model } from "./traits";
-
-type Message = { content: { data: object } };
-
-/** The host's own model behind the one that anywidget passes to a widget. */
-export interface HostModel {
-  readonly model_id: string;
-  readonly comm?: { on_msg(listener: (message: Message) => unknown): void };
-  readonly views?: Record<string, Promise<{ el: Element }>>;
-  get(name: string): unknown;
-  on(events: string, listener: () => void): void;
-  once(event: string, listener: () => void): void;
-  set_state(state: object): void;
-  _handle_comm_msg(message: Message): Promise<unknown>;
-}
+import type { HostModel, Model } from "./traits";
 
 const known = new WeakSet<HostModel>();
 

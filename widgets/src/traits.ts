@@ -1,5 +1,4 @@
 // Traits and messages between Python and the page; counterpart of `graph_payload.py` and `graph_view.py`.
-import type { HostModel } from "./late";
 
 export type Site = "input" | "weight" | "output";
 
@@ -155,6 +154,20 @@ export type Action =
   | { action: "apply_like"; source: number; nodes: number[]; inputs: boolean[]; weight: boolean; output: boolean }
   | { action: "undo" }
   | { action: "redo" };
+
+type Message = { content: { data: object } };
+
+/** The host's own model behind the one that anywidget passes to a widget. */
+export interface HostModel {
+  readonly model_id: string;
+  readonly comm?: { on_msg(listener: (message: Message) => unknown): void };
+  readonly views?: Record<string, Promise<{ el: Element }>>;
+  get(name: string): unknown;
+  on(events: string, listener: () => void): void;
+  once(event: string, listener: () => void): void;
+  set_state(state: object): void;
+  _handle_comm_msg(message: Message): Promise<unknown>;
+}
 
 /** The part of anywidget's model that is used here; tests and offline pages have their own implementations. */
 export interface Model {
