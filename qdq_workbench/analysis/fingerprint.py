@@ -24,12 +24,7 @@ def fingerprint(
 ) -> str:
     """Return a hash of everything that the values of a sweep depend on, equal in every process.
 
-    Args:
-        model: The model as the user gave it.
-        plan: Its plan.
-        samples: The data.
-        settings: JSON-compatible settings.
-        function: The `Metric` or the function that measures; None for none.
+    `settings` are JSON-compatible; `function` is what measures: a `Metric`, a function or None.
     """
     digest = hashlib.sha256(samples.digest().encode())
     placements = [dataclasses.asdict(placement) for placement in plan.placements]

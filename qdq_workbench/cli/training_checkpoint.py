@@ -38,16 +38,9 @@ class TrainingCheckpoint:
         self._mark = "" if path is None else _digest(files, settings)
 
     def restore(self, model: Any) -> History:
-        """Restore the variables of a compiled model and its optimizer, and return the history.
+        """Restore the variables of a compiled model and its optimizer; return the history, empty without a file.
 
-        Args:
-            model: The model in its state before the training.
-
-        Returns:
-            The history of the completed epochs; empty without a file.
-
-        Raises:
-            CheckpointError: If the file has another fingerprint, is damaged, or is no checkpoint.
+        A file that has another fingerprint, is damaged, or is no checkpoint raises `CheckpointError`.
         """
         if self._path is None or not self._path.exists():
             return {}
@@ -74,15 +67,7 @@ class TrainingCheckpoint:
         return history
 
     def save(self, model: Any, history: Mapping[str, list[float]]) -> None:
-        """Write the file, atomically.
-
-        Args:
-            model: The model.
-            history: The history of all completed epochs.
-
-        Raises:
-            OutputPathError: If it cannot be written; the checkpoint of the epoch before then remains.
-        """
+        """Write the file, atomically: if that fails, the checkpoint of the epoch before remains."""
         if self._path is None:
             return
         head = {"format": _FORMAT, "version": 1, "fingerprint": self._mark, "history": history}
