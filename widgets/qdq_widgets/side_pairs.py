@@ -28,15 +28,9 @@ def comparison_traits(left: Side, right: Side) -> dict[str, Any]:
 
 
 def make_side(source: Any, title: str = "") -> Side:
-    """Return one side of a comparison.
+    """Return one side of a comparison: of a plan, a `FileLayers`, a `RuntimeGraph` or a `Side`, which keeps its title.
 
-    Args:
-        source: A plan, a `FileLayers`, a `RuntimeGraph` or a `Side`, which keeps its title.
-        title: The title; empty for the default one.
-
-    Raises:
-        SpecError: If it is none of these.
-        BenchError: If it is a `RuntimeGraph` without a plan.
+    An empty title becomes the default one. A `RuntimeGraph` without a plan raises `BenchError`.
     """
     if isinstance(source, Side):
         return source
