@@ -53,7 +53,7 @@ class KnownCases:
             self._given.setdefault(case.name, []).append(case)
 
     def all_of(self, items: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the cases of one state, in order, of a dictionary of `case_to_dict` each.
+        """Return the cases of one state, in order, from one dictionary of `case_to_dict` per case.
 
         Files of version 2 have names only. A case whose class is not known raises `BenchError`.
         """
