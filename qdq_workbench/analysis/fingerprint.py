@@ -22,10 +22,7 @@ from qdq_workbench.placement.plan import PlacementPlan
 def fingerprint(
     model: keras.Model, plan: PlacementPlan, samples: Samples, settings: dict[str, Any], function: Any = None
 ) -> str:
-    """Return a hash of everything that the values of a sweep depend on, equal in every process.
-
-    `settings` are JSON-compatible; `function` is what measures: a `Metric`, a function or None.
-    """
+    """Return a hash of everything that the values of a sweep depend on, equal in every process."""
     digest = hashlib.sha256(samples.digest().encode())
     placements = [dataclasses.asdict(placement) for placement in plan.placements]
     # Not its name alone: the caller may have altered it.

@@ -38,10 +38,7 @@ class TrainingCheckpoint:
         self._mark = "" if path is None else _digest(files, settings)
 
     def restore(self, model: Any) -> History:
-        """Restore the variables of a compiled model and its optimizer; return the history, empty without a file.
-
-        A file that has another fingerprint, is damaged, or is no checkpoint raises `CheckpointError`.
-        """
+        """Restore the variables of a compiled model and its optimizer; return the history, empty without a file."""
         if self._path is None or not self._path.exists():
             return {}
         model.make_train_function()  # creates the optimizer's variables, and resets the ranges that training replaces

@@ -147,10 +147,7 @@ def layer_in_float(layer: str) -> Fix:
 
 
 def corrected(text: str, correct: Callable[[keras.Model, Any], keras.Model]) -> Fix:
-    """Return a fix that corrects the float model, quantizes it as before and calibrates it.
-
-    `correct` returns the corrected float model, given the float model and samples.
-    """
+    """Return a fix that corrects the float model, quantizes it as before and calibrates it."""
 
     def run(q_model: QuantizedModel, data: Any) -> QuantizedModel:
         before = q_model.plan

@@ -46,8 +46,7 @@ def profile_litert(
 ) -> LatencyReport:
     """Return the report of a `.tflite` file, with that of its baseline if there is a second file.
 
-    None stands for random data and for LiteRT's own choice of threads within a kernel; `batch` is for the error of a
-    file with an open batch.
+    None stands for random data and for LiteRT's own choice of threads within a kernel.
     """
     check_litert(paths)
     library = LiteRTLibrary()

@@ -141,10 +141,7 @@ class History:
         return self._position < len(self._steps) - 1
 
     def push(self, label: str, state: BenchState, plan: Any, aside: Aside | None = None) -> Step:
-        """Add a step after the present one; steps that were undone are dropped.
-
-        `aside` are the models before the step, if it swaps them.
-        """
+        """Add a step after the present one; steps that were undone are dropped."""
         before = self.present
         plan_of = self._plans.hold(state, plan, self._plan)
         change = self._plan.diff(plan).counts

@@ -28,10 +28,7 @@ def comparison_traits(left: Side, right: Side) -> dict[str, Any]:
 
 
 def make_side(source: Any, title: str = "") -> Side:
-    """Return one side of a comparison: of a plan, a `FileLayers`, a `RuntimeGraph` or a `Side`, which keeps its title.
-
-    An empty title becomes the default one. A `RuntimeGraph` without a plan raises `BenchError`.
-    """
+    """Return one side of a comparison, for a plan, `FileLayers`, `RuntimeGraph` or a `Side`, which keeps its title."""
     if isinstance(source, Side):
         return source
     if isinstance(source, qdq.PlacementPlan):
