@@ -22,15 +22,7 @@ from qdq_workbench.placement.plan import PlacementPlan
 def fingerprint(
     model: keras.Model, plan: PlacementPlan, samples: Samples, settings: dict[str, Any], function: Any = None
 ) -> str:
-    """Return a hash of everything that the values of a sweep depend on, equal in every process.
-
-    Args:
-        model: The model as the user gave it.
-        plan: Its plan.
-        samples: The data.
-        settings: JSON-compatible settings.
-        function: The `Metric` or the function that measures; None for none.
-    """
+    """Return a hash of everything that the values of a sweep depend on, equal in every process."""
     digest = hashlib.sha256(samples.digest().encode())
     placements = [dataclasses.asdict(placement) for placement in plan.placements]
     # Not its name alone: the caller may have altered it.

@@ -164,11 +164,7 @@ class _Walk:
 
 
 def config_of(operation: Any) -> Any:
-    """Return the part of a layer's configuration that affects its computation: no names, initializers or training.
-
-    Args:
-        operation: A Keras object with a `get_config`.
-    """
+    """Return the part of an object's configuration that affects its computation: no names, initializers or training."""
     try:
         config = {key: value for key, value in operation.get_config().items() if key != "name"}
     except Exception:  # noqa: BLE001 - a user's class may raise anything

@@ -35,12 +35,7 @@ def ladder_of(plan: PlacementPlan, layer: str, bits: Sequence[int]) -> list[Leve
 
 
 def pairs_level(inputs: Sequence[int] | None, *, output: bool) -> str:
-    """Return the level of a layer that has pairs at these places.
-
-    Args:
-        inputs: The inputs that have a pair; None for those of the plan.
-        output: Whether its output has a pair.
-    """
+    """Return the level of a layer by the inputs with a pair (None: as in the plan) and whether the output has one."""
     which = "" if inputs is None else f"inputs {', '.join(map(str, inputs))} " if inputs else "no inputs "
     return f"{which}{'with' if output else 'without'} output"
 
@@ -72,13 +67,10 @@ def add_changes(
     before: Mapping[str, Decision],
     content: Callable[[Decision], Any] | None = None,
 ) -> QuantizationSpec:
-    """Return a copy of `spec` with entries for the layers about whose calls a plan decides otherwise than before.
+    """Return a copy of `spec` with entries for the layers about whose calls `plan` decides otherwise than `before`.
 
-    Args:
-        spec: The specification; None for an empty one.
-        plan: The plan that the result leads to.
-        before: The decisions that the specification leads to.
-        content: What of two decisions is compared; None for all but author and reason.
+    `before` holds the decisions that `spec` leads to, and `content` returns what of two decisions is compared: by
+    default all but author and reason.
     """
     result, content = QuantizationSpec() if spec is None else spec.copy(), content or meaning
     for layer in plan.graph.layers:
@@ -96,14 +88,7 @@ def meaning(decision: Decision) -> tuple[Any, ...]:
 
 
 def add_decisions(spec: QuantizationSpec, graph: ModelGraph, layer: str, decisions: Mapping[str, Decision]) -> None:
-    """Add the entry of a layer that leads to these decisions, or an entry per call where they differ.
-
-    Args:
-        spec: The specification, which is changed.
-        graph: The model.
-        layer: Path of the layer.
-        decisions: A decision per call of the layer.
-    """
+    """Add to `spec` the entry of a layer that leads to these decisions, or an entry per call where they differ."""
     calls = [call for call in graph.calls(layer) if call.name in decisions]
     entries = [_entry(call, decisions[call.name]) for call in calls]
     if all(entry == entries[0] for entry in entries):

@@ -114,11 +114,6 @@ def sqnr(reference: Array, outputs: Array, labels: Any = None) -> float:  # noqa
 
     Source: B. Widrow and I. Kollar, "Quantization Noise", Cambridge University Press, 2008.
 
-    Args:
-        reference: Float outputs.
-        outputs: Quantized outputs, of the same shape.
-        labels: Not used.
-
     Example:
         >>> sqnr(np.array([3.0, 4.0]), np.array([3.0, 3.5]))
         20.0
@@ -135,11 +130,6 @@ def sqnr(reference: Array, outputs: Array, labels: Any = None) -> float:  # noqa
 def mse(reference: Array, outputs: Array, labels: Any = None) -> float:  # noqa: ARG001 - as every metric
     """Return the mean squared error, in the squared units of the output; lower is better.
 
-    Args:
-        reference: Float outputs.
-        outputs: Quantized outputs, of the same shape.
-        labels: Not used.
-
     Example:
         >>> mse(np.array([1.0, 2.0]), np.array([1.0, 4.0]))
         2.0
@@ -150,13 +140,8 @@ def mse(reference: Array, outputs: Array, labels: Any = None) -> float:  # noqa:
 def kl(reference: Array, outputs: Array, labels: Any = None) -> float:  # noqa: ARG001 - as every metric
     """Return the Kullback-Leibler divergence of the quantized from the float distribution, in nats per sample.
 
-    Lower is better, 0 for equal outputs. Source: S. Kullback and R. A. Leibler, "On Information and Sufficiency",
-    Annals of Mathematical Statistics 22, 1951.
-
-    Args:
-        reference: Float outputs, classes last: probabilities, or else logits.
-        outputs: Quantized outputs, of the same shape.
-        labels: Not used.
+    Lower is better, 0 for equal outputs. The outputs are probabilities, or else logits, classes last. Source: S.
+    Kullback and R. A. Leibler, "On Information and Sufficiency", Annals of Mathematical Statistics 22, 1951.
 
     Example:
         >>> round(kl(np.array([[0.5, 0.5]]), np.array([[0.25, 0.75]])), 4)
@@ -168,12 +153,7 @@ def kl(reference: Array, outputs: Array, labels: Any = None) -> float:  # noqa: 
 
 
 def cosine(reference: Array, outputs: Array, labels: Any = None) -> float:  # noqa: ARG001 - as every metric
-    """Return the mean cosine similarity of the samples' outputs: +1 = same direction; higher is better.
-
-    Args:
-        reference: Float outputs, sample first.
-        outputs: Quantized outputs, of the same shape.
-        labels: Not used.
+    """Return the mean cosine similarity of the samples' outputs, sample first: +1 = same direction; higher is better.
 
     Example:
         >>> cosine(np.array([[1.0, 0.0]]), np.array([[1.0, 1.0]])).__round__(4)
@@ -250,15 +230,9 @@ METRICS = {
 
 
 def get_metric(metric: Any) -> Metric:
-    """Return a metric by name, or make one of a function.
+    """Return a metric by name, or make one of a function of float outputs, quantized outputs and perhaps labels.
 
-    Args:
-        metric: "sqnr", "mse", "kl", "cosine", "accuracy", a `Metric`, or a function of the float outputs and the
-            quantized outputs, and of the labels if it takes three arguments. Higher values of a function are better,
-            unless it has an attribute `higher_is_better` that is False.
-
-    Raises:
-        DataError: If there is no such metric, or a function takes neither two nor three arguments.
+    Higher values of a function are better, unless it has an attribute `higher_is_better` that is False.
 
     Example:
         >>> get_metric("kl").unit

@@ -11,14 +11,10 @@ from qdq_workbench.placement.plan import PlacementPlan
 
 
 def group_equal(plan: PlacementPlan, layers: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return the groups of equal layers, by the first layer of each group.
+    """Return the groups of equal layers, by the first layer of each group in the given order.
 
-    Layers are equal if their classes, settings, shapes of weights, inputs and outputs, the plan's decisions about
-    them, and the classes of their producers and readers are equal, as at the same place of repeated blocks.
-
-    Args:
-        plan: The plan.
-        layers: Paths of layers; their order decides which layer of a group is the first.
+    Layers are equal if their classes, settings, shapes of weights, inputs and outputs, the plan's decisions about them,
+    and the classes of their producers and readers are equal, as at the same place of repeated blocks.
     """
     groups: dict[str, list[str]] = {}
     for layer in layers:

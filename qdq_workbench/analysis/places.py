@@ -52,12 +52,7 @@ def pairs_of(plan: PlacementPlan) -> frozenset[Any]:
 
 
 def by_traffic(plan: PlacementPlan, groups: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the first layers of groups, sorted by the number of values that a group reads and writes, largest first.
-
-    Args:
-        plan: The plan.
-        groups: Layers by the first of their group.
-    """
+    """Return the keys of `groups`, sorted by the number of values that a group reads and writes, largest first."""
 
     def traffic(first: str) -> int:
         calls = [call for layer in groups[first] for call in plan.graph.calls(layer)]

@@ -71,15 +71,9 @@ def in_workers(
 ) -> Generator[tuple[int, Result], None, None]:
     """Yield the position and the result of every item, in the order in which they are ready.
 
-    Args:
-        job: The common input of the workers.
-        work: Computes the result of one item from the state that the job's `prepare` built.
-        items: The items.
-        n_jobs: Number of workers; None for `joblib.parallel_config`'s number.
-
-    Raises:
-        WorkerError: If a worker process ends before its work does.
-        UnsupportedModelError: If a worker cannot load the model.
+    `work` gets the state that the job's `prepare` built; None as `n_jobs` stands for the number of
+    `joblib.parallel_config`. A worker that ends before its work does raises `WorkerError`, one that cannot load the
+    model `UnsupportedModelError`.
     """
     # A generator: callers write a checkpoint after every result and may stop before the last one.
     pool = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered")

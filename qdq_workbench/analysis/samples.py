@@ -74,22 +74,10 @@ class HashedBatches:
 
 
 def read_samples(model: keras.Model, data: Any, batch_size: int = 32, steps: int | None = None) -> Samples:
-    """Read data for a model.
+    """Return the samples and labels of data as `calibrate` takes them; `Samples` are returned as they are.
 
-    Args:
-        model: The model that the data are for.
-        data: As for `calibrate`: arrays, a `tf.data.Dataset`, or an iterable of batches; `(inputs, labels)` and
-            batches of that form keep their labels. `Samples` are returned as they are.
-        batch_size: How many samples of an array make a batch.
-        steps: How many batches to read at most; None for all.
-
-    Raises:
-        DataError: If there is no data, a batch does not fit the model, or only some batches have labels.
-        UnsupportedModelError: If the model has no graph that can be read.
-        UnbuiltModelError: If the model does not know its input shape.
-
-    Warns:
-        DataScaleWarning: If the data are many times larger, or smaller, than those that the model was calibrated on.
+    Data, and batches, of the form `(inputs, labels)` keep their labels; `batch_size` applies to arrays; None as `steps`
+    reads all batches. Data on another scale than those of the calibration give a `DataScaleWarning`.
     """
     if isinstance(data, Samples):
         return data
@@ -103,14 +91,7 @@ def read_samples(model: keras.Model, data: Any, batch_size: int = 32, steps: int
 def read_for_inputs(model: Any, data: Any, batch_size: int = 32, steps: int | None = None) -> Samples:
     """Read data as `read_samples` does, without what only a Keras model can be asked.
 
-    Args:
-        model: A Keras model, or an object with its attributes `name`, `inputs` and `_inputs_struct`.
-        data: The data.
-        batch_size: How many samples of an array make a batch.
-        steps: How many batches to read at most; None for all.
-
-    Raises:
-        DataError: If there is no data, a batch does not fit the inputs, or only some batches have labels.
+    `model` is a Keras model, or an object with its attributes `name`, `inputs` and `_inputs_struct`.
     """
     labels: list[list[Array]] = []
     inputs, targets = _split(model, data)

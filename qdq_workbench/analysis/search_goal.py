@@ -59,9 +59,7 @@ class Goal:
     def is_accurate(self, accuracy: float, float_accuracy: float | None = None) -> bool:
         """Return whether a value of the metric meets the constraints on accuracy.
 
-        Args:
-            accuracy: The value.
-            float_accuracy: That of the float model on the same samples; None for those of the search.
+        `float_accuracy` is that of the float model on the same samples; None for that on the samples of the search.
         """
         floor = self.floor_beside(self.ceiling if float_accuracy is None else float_accuracy)
         # NaN is refused by name: without a floor there is no comparison that it would fail.
@@ -168,16 +166,7 @@ def _check_limits(goal: Goal) -> None:
 
 
 def check_float_accuracy(goal: Goal, accuracy: float, name: str) -> float:
-    """Return the metric of the float model if placements can be compared with it.
-
-    Args:
-        goal: The goal.
-        accuracy: The metric of the float model.
-        name: Name of the metric.
-
-    Raises:
-        DataError: If it is NaN, or it is infinite and the goal has a `max_loss`.
-    """
+    """Return the float model's metric; raise `DataError` if it is NaN, or infinite while the goal has a `max_loss`."""
     if math.isnan(accuracy):
         raise DataError(
             "The metric of the float model is NaN, so no placement can be compared with it. Check the function and the "

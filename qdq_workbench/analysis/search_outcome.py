@@ -47,15 +47,8 @@ def confirm(
 ) -> tuple[SearchStep, Held | None]:
     """Return the best placement that is confirmed by its built model, a second timing and the held-out samples.
 
-    Args:
-        measured: The measurements.
-        by_start: The trials by the name of their start.
-        judge: The metric on the held-out samples; None without held-out samples.
-        samples: How many samples are held out.
-        reused: How many of them also choose the placement.
-
-    Returns:
-        The placement (the best of the search if none is confirmed), and its metrics on the held-out samples.
+    It is the best of the search if none is confirmed. With it come its metrics on the held-out samples, of which
+    `reused` also choose the placement; None without a `judge`.
     """
     refused: set[str] = set()
     chosen = None

@@ -80,10 +80,7 @@ def starts_of(plan: PlacementPlan, model: Any, cases: Any, spec: QuantizationSpe
 def spec_alone(spec: QuantizationSpec | None, plan: PlacementPlan, model: Any) -> QuantizationSpec:
     """Return a copy of `spec` that leads to the decisions of a plan by itself: what cases decided becomes entries.
 
-    Args:
-        spec: The specification with which the plan was made, or a part of it; None for none.
-        plan: The plan; the mode and the target are not part of a specification.
-        model: The model of the plan, float or quantized.
+    `spec` is that of the plan, or a part of it; mode and target are not part of a specification.
     """
 
     def float_model() -> Any:

@@ -102,16 +102,10 @@ def lower(moves: Moves, levels: Levels) -> bool:
 
 
 def try_all(every: Sequence[Moves]) -> bool:
-    """Measure every placement that may be better than the best so far, the cheapest first.
+    """Measure every placement that may be better than the best so far, the cheapest first; return whether it completed.
 
     Size and operations follow from the plan, so the first placement in their order that meets the constraints is the
     optimum; with the objective "accuracy", so is the first that is as accurate as the float model.
-
-    Args:
-        every: The moves of every start.
-
-    Returns:
-        Whether it completed, so that the best placement is the optimum.
     """
     measured = every[0].trials.measured
     goal = measured.goal

@@ -43,15 +43,7 @@ class SwitchedTrials:
 
 
 def switches_of(base: PlacementPlan, plan: PlacementPlan) -> tuple[frozenset[Switch], Grids] | None:
-    """Return the switches of a base plan that another plan keeps, and the grids that it changes.
-
-    Args:
-        base: The plan with all pairs.
-        plan: The other plan.
-
-    Returns:
-        The switches and the grids; None if the other plan differs from the base in any other way.
-    """
+    """Return the switches of `base` that `plan` keeps, and the grids that it changes; None if anything else differs."""
     wanted = {_place(placement): placement for placement in plan.placements}
     on: set[Switch] = set()
     off: set[Switch] = set()

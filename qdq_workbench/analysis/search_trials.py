@@ -62,11 +62,9 @@ class Measured:
         return self.known.once(self.known.confirmed, FLOAT, lambda: judge(self.float_model, self.float_model))
 
     def prefetch(self, likely: Iterable[tuple[Trials, Mapping[str, Level]]]) -> None:
-        """Let workers, if there are several, measure the accuracies that are likely to be needed.
+        """Let workers, if there are several, measure the accuracies that are likely to be needed, the next one first.
 
-        Args:
-            likely: The trials of a start and the layers at other levels, the next one first. Nothing is measured if
-                the first one is known, else at most one placement per worker.
+        Nothing is measured if the first one is known, else at most one placement per worker.
         """
         ahead = self._ahead
         if ahead is None or ahead.width < 2:
@@ -188,8 +186,7 @@ class Trials:
     def least_gaining(self, levels: Mapping[str, Level]) -> list[list[str]]:
         """Return the groups of layers that share kernels, by a profile: those that gain least from INT8 come first.
 
-        Args:
-            levels: The placement with all layers in float, which is profiled beside the file of the given plan.
+        It profiles the placement with all layers in float, `levels`, beside the file of the given plan.
         """
         known, watch = self.measured.known, self.measured.stopwatch
         if not known.groups and watch is not None:

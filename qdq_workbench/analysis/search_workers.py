@@ -70,13 +70,9 @@ class ParallelMeasurer:
         self.width = 1 if alone else max(1, joblib.effective_n_jobs(n_jobs))
 
     def measure(self, asked: Sequence[Request], tell: Callable[[str, Answer], None]) -> None:
-        """Measure placements, and report each as soon as it is known.
+        """Measure placements, and call `tell` with the key and the answer of each as soon as it is known.
 
         A search can stop only after all of them: there is at most one per worker, so all are under way.
-
-        Args:
-            asked: The placements.
-            tell: Called with the key and the answer.
         """
         # At the first use: a search whose measurements are all known need not save the model.
         self._job = self._job or job_of(self._q_model, self._samples, self._metric, _Bench.of)
@@ -114,12 +110,7 @@ class _Bench:
 
 
 def first_unknown(asked: Iterable[Request | None], width: int) -> list[Request]:
-    """Return the placements to measure ahead: none if the first request is known already.
-
-    Args:
-        asked: Requests in the order in which the search will probably need them; None for a known one.
-        width: How many at most.
-    """
+    """Return up to `width` requests to measure ahead; none if the first one is known, that is None."""
     found: dict[str, Request] = {}
     # `asked` is read only as far as needed, since every request makes a plan.
     for one in asked:

@@ -29,12 +29,7 @@ class Boundary:
 
 
 def find_boundaries(bound: BoundGraph, may_cut: Callable[[str], bool]) -> list[Boundary]:
-    """Return the places where a model's graph can be cut, in computing order.
-
-    Args:
-        bound: The graph.
-        may_cut: Whether the graph may be cut at a tensor, by its name.
-    """
+    """Return the places where a model's graph can be cut at a tensor that `may_cut` allows, in computing order."""
     outputs = set(bound.graph.outputs)
     last_use = {name: len(bound.calls) for name in outputs}
     for position, call in enumerate(bound.calls):
@@ -57,14 +52,9 @@ def find_boundaries(bound: BoundGraph, may_cut: Callable[[str], bool]) -> list[B
 def choose_boundaries(
     cuts: Sequence[Boundary], work: Sequence[float], samples: int, budget: int, most: int
 ) -> list[Boundary]:
-    """Choose cuts that divide the work evenly and whose tensors fit into memory for all samples.
+    """Choose up to `most` cuts that divide the work evenly and whose tensors fit into memory for all samples.
 
-    Args:
-        cuts: The boundaries found by `find_boundaries`.
-        work: The cost of each call of the graph, in any unit.
-        samples: Number of samples whose tensors are kept.
-        budget: Maximum bytes of the kept tensors together.
-        most: Maximum number of cuts.
+    `work` is the cost of each call of the graph, in any unit; `budget` is in bytes, for all kept tensors together.
     """
     done = np.concatenate([[0.0], np.cumsum(np.asarray(work, np.float64))])
     # Whichever of these are chosen, together they fit into the budget.

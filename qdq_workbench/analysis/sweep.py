@@ -49,14 +49,7 @@ class Sweep:
         self._kept: list[list[list[Any]]] = []  # per segment, per batch: its inputs
 
     def keep(self, on: Collection[Switch]) -> list[Array]:
-        """Run with these switches on and keep the tensors between segments, as the base of later runs.
-
-        Args:
-            on: The switches.
-
-        Returns:
-            The outputs over all samples.
-        """
+        """Return the outputs with these switches on, and keep the tensors between segments: the base of later runs."""
         self._base, self._kept = frozenset(on), []
         inputs = self._first_inputs()
         self._copy.set(on)
@@ -66,15 +59,7 @@ class Sweep:
         return _joined(inputs)
 
     def outputs(self, on: Collection[Switch], grids: Grids = MappingProxyType({})) -> list[Array]:
-        """Run with these switches on, from the first segment that differs from the base.
-
-        Args:
-            on: The switches.
-            grids: Other grids of some layers' weights.
-
-        Returns:
-            The outputs over all samples.
-        """
+        """Return the outputs with these switches and grids, run from the first segment that differs from the base."""
         # Other grids change a layer's weights without changing a switch.
         changed = self._base.symmetric_difference(on).union((layer, "weight") for layer in grids)
         # If nothing differs from the base, the last segment alone is run again.

@@ -47,21 +47,13 @@ class ReadSwitch(keras.layers.Layer):
         self.switches = switches
 
     def call(self, inputs: Any) -> Any:
-        """Return one of the two tensors.
-
-        Args:
-            inputs: The float tensor and its quantized form.
-        """
+        """Return the second tensor, the quantized one, if any switch is on, else the first."""
         plain, quantized = inputs
         on = tf.reduce_any(tf.stack([tf.convert_to_tensor(switch) for switch in self.switches]))
         return tf.cond(on, lambda: tf.identity(quantized), lambda: tf.identity(plain))
 
     def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
-        """Return a symbolic tensor like the first.
-
-        Args:
-            inputs: Two symbolic tensors.
-        """
+        """Return a symbolic tensor like the first."""
         return keras.KerasTensor(inputs[0].shape, dtype=inputs[0].dtype)
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:  # noqa: ARG002 - Keras's signature
@@ -109,12 +101,7 @@ class SwitchedCopy(Rebuilder):
         return sorted(self._variables, key=lambda switch: (order[switch[0]], SITES.index(switch[1])))
 
     def set(self, on: Iterable[Switch], grids: Grids = MappingProxyType({})) -> None:
-        """Turn these switches on and all others off.
-
-        Args:
-            on: The switches.
-            grids: Other grids of some layers' weights, instead of those of the quantized model.
-        """
+        """Turn these switches on and all others off; `grids` replace those of some layers' weights."""
         # Weights on another grid are stored as float values on that grid, so their quantizers are switched off.
         chosen = set(on).difference((layer, "weight") for layer in grids)
         for switch, variable in self._variables.items():

@@ -60,12 +60,7 @@ class Measurer:
             self.sweep.keep(task.base)
 
     def measure(self, on: Choice, grids: Grids = MappingProxyType({})) -> float:
-        """Return the metric with these switches on.
-
-        Args:
-            on: The switches.
-            grids: Other grids of some layers' weights.
-        """
+        """Return the metric with these switches on; `grids` replace those of some layers' weights."""
         outputs = self.sweep.outputs(on, grids) if on else self._reference
         return self._metric.measure(self._reference, outputs, self._labels)
 

@@ -22,12 +22,7 @@ class _NetworkCase(GraphCase):
         return f"For {self.network}: {ideas}"
 
     def case_for_graph(self, graph: ModelGraph, qspec: QuantizationSpec) -> QuantizationSpec:
-        """Return the entries of all parts.
-
-        Args:
-            graph: The model's graph.
-            qspec: The user's specification.
-        """
+        """Return the entries of all parts, in their order."""
         found = QuantizationSpec()
         for part in self.parts:
             found.layers.extend(part().case_for_graph(graph, qspec).layers)

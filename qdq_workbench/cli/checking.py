@@ -24,9 +24,7 @@ def add_checking_arguments(parser: argparse.ArgumentParser) -> None:
 def model_and_data(options: argparse.Namespace, arrays: Any = None) -> tuple[Any, Any, tuple[str, ...]]:
     """Return the model and the data, each None if not given, and remarks if their scales do not match.
 
-    Args:
-        options: The command's options.
-        arrays: What `read_arrays` returned for the data; None to read them here.
+    `arrays` is the result of `read_arrays` for the data; None to read them here.
     """
     require_file(options.file)
     model = load_model(options.model) if options.model else None

@@ -32,12 +32,7 @@ METHODS = ("minmax", "moving_average", "percentile", "mse", "mae", "lp", "kl", "
 
 
 def add_planning_arguments(parser: argparse.ArgumentParser, default_target: str = DEFAULT_TARGET) -> None:
-    """Add the arguments of the placement: --spec, --case, --mode, --target and widths.
-
-    Args:
-        parser: The command's parser.
-        default_target: The text for the default of --target in --help.
-    """
+    """Add the arguments of the placement: --spec, --case, --mode, --target (--help names its default) and widths."""
     parser.add_argument("--spec", metavar="FILE", help="a QuantizationSpec, YAML or JSON")
     parser.add_argument(
         "--case", action="append", default=[], metavar="CASE", help="a library case by class name; repeatable"
@@ -66,8 +61,7 @@ def add_planning_arguments(parser: argparse.ArgumentParser, default_target: str 
 def target_remark(options: argparse.Namespace) -> str:
     """Return a remark that the target is the default; "" if the user named one.
 
-    Args:
-        options: The command's options, before `planning_arguments` sets the default target in them.
+    It reads the options before `planning_arguments` sets the default target in them.
     """
     if options.target is not None:
         return ""
@@ -75,15 +69,7 @@ def target_remark(options: argparse.Namespace) -> str:
 
 
 def planning_arguments(options: argparse.Namespace, model: Any) -> dict[str, Any]:
-    """Return the keyword arguments of `plan_placement` and `quantize_model` for the options.
-
-    Args:
-        options: The command's options; their target is set to the default if it is None.
-        model: The float model.
-
-    Raises:
-        SpecError: If --block-size is given without --weights-alone, or the target does not support a width.
-    """
+    """Return the keyword arguments of `plan_placement` and `quantize_model`; set the options' target if it is None."""
     import qdq_workbench as qdq
 
     options.target = options.target or DEFAULT_TARGET
@@ -141,14 +127,7 @@ def add_sample_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def load_cases(names: list[str]) -> list[Any]:
-    """Return an instance of each library case.
-
-    Args:
-        names: Class names such as "ResNetV1QDQCase".
-
-    Raises:
-        SpecError: If there is no such case; the message shows the nearest names.
-    """
+    """Return an instance of each library case; raise `SpecError` with the nearest names if there is no such case."""
     import qdq_workbench as qdq
 
     known = {name: getattr(qdq, name) for name in qdq.__all__ if name.endswith("QDQCase")}
@@ -199,20 +178,11 @@ def load_plan(path: str) -> Any:
 
 
 def load_arrays(path: str, part: str = "test", arrays: Any = None) -> Any:
-    """Return the model input in a file.
+    """Return the model input in a file, one array or a dictionary of arrays; labels (`y`) are ignored.
 
-    Args:
-        path: A .npy file, or a .npz file with one array, with an array called `x`, with `x_train` and `x_test`, or
-            with one array per model input under the input's name; labels (`y`) are ignored.
-        part: "train" or "test": the part to take from a file with both.
-        arrays: What `read_arrays` returned for the file; None to read it here.
-
-    Returns:
-        One array, or a dictionary of arrays.
-
-    Raises:
-        FileAccessError: If there is no such file.
-        DataError: If it is not a NumPy file, or holds Python objects.
+    It is a .npy file, or a .npz file with one array, with an array called `x`, with `x_train` and `x_test`, or with one
+    array per model input under the input's name. `part` is "train" or "test"; `arrays` is the result of `read_arrays`
+    for the file, None to read it here.
     """
     arrays = read_arrays(path) if arrays is None else arrays
     if not isinstance(arrays, dict):
@@ -228,16 +198,10 @@ def load_arrays(path: str, part: str = "test", arrays: Any = None) -> Any:
 def load_samples(path: str, labels_path: str | None = None, part: str = "test", arrays: Any = None) -> tuple[Any, Any]:
     """Return model inputs and their labels, or None without labels.
 
-    Args:
-        path: A .npy file of inputs, or a .npz file with `x` and `y`, with `x_<part>` and `y_<part>`, with those of the
-            other part alone, or with one array per model input under the input's name, and `y`.
-        labels_path: A .npy file of labels, or a .npz file with `y` or with one array, for inputs without labels.
-        part: "train" or "test".
-        arrays: What `read_arrays` returned for the file of inputs; None to read it here.
-
-    Raises:
-        FileAccessError: If there is no such file.
-        DataError: If it is not a NumPy file, there are two sets of labels, or several arrays that may be them.
+    `path` is a .npy file of inputs, or a .npz file with `x` and `y`, with `x_<part>` and `y_<part>`, with those of the
+    other part alone, or with one array per model input under the input's name, and `y`. `labels_path` is a .npy file of
+    labels, or a .npz file with `y` or with one array, for inputs without labels. `arrays` is the result of
+    `read_arrays` for `path`; None to read it here.
     """
     arrays = read_arrays(path) if arrays is None else arrays
     labels = None

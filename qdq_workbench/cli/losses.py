@@ -35,11 +35,7 @@ class ChosenLoss:
 
 
 def output_activation(model: Any) -> str:
-    """Return the activation that computes a model's first output, "linear" for none; "" if the graph does not show it.
-
-    Args:
-        model: A Keras model, quantized or not.
-    """
+    """Return the activation of a model's first output, "linear" for none; "" if the graph does not show it."""
     from qdq_workbench.graph_builder import build_graph
 
     plan = getattr(model, "plan", None)
@@ -59,12 +55,7 @@ def output_activation(model: Any) -> str:
 
 
 def gives_probabilities(model: Any, inputs: Any) -> bool:
-    """Return whether a model's outputs are probabilities, by its last activation, else by values for some samples.
-
-    Args:
-        model: A Keras model with one output.
-        inputs: Some samples.
-    """
+    """Return whether a model outputs probabilities, by its last activation, else by its values for some samples."""
     import numpy as np
 
     # The graph first: a softmax of many classes on an 8-bit grid does not sum to 1.
@@ -81,16 +72,7 @@ def choose_loss(model: Any, inputs: Any, labels: Any, path: str) -> ChosenLoss:
     """Return the loss that fits a model's output and the labels.
 
     Class numbers, one-hot rows, and binary labels per output get the cross-entropy of their kind, and so do rows of
-    probabilities if the model ends in a softmax. All other labels get the mean squared error.
-
-    Args:
-        model: A Keras model with one output.
-        inputs: Some samples.
-        labels: The labels.
-        path: The file of the labels, for the message.
-
-    Raises:
-        DataError: If the labels are neither class numbers nor of the shape of the output.
+    probabilities if the model ends in a softmax. Other labels of the output's shape get the mean squared error.
     """
     import keras
 
@@ -110,17 +92,7 @@ def choose_loss(model: Any, inputs: Any, labels: Any, path: str) -> ChosenLoss:
 
 
 def named_loss(name: str, model: Any, inputs: Any, labels: Any) -> ChosenLoss:
-    """Return the loss that the user names; a cross-entropy gets `from_logits` as the model's output needs it.
-
-    Args:
-        name: Keras's name of a loss.
-        model: A Keras model.
-        inputs: Some samples.
-        labels: The labels.
-
-    Raises:
-        QDQError: If Keras has no loss of that name.
-    """
+    """Return the loss of that name in Keras; a cross-entropy gets `from_logits` as the model's output needs it."""
     import keras
 
     try:

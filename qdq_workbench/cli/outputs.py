@@ -21,16 +21,9 @@ EXPORTED = (".onnx", ".tflite", ".npz")
 
 
 def check_output(path: str | None, suffixes: tuple[str, ...], *, other_than: str | None = None) -> None:
-    """Check that an output file can be written and has one of the given suffixes.
+    """Raise `OutputPathError` unless a file can be written, has one of the suffixes and is not the file `other_than`.
 
-    Args:
-        path: The path; None if nothing is written.
-        suffixes: The allowed suffixes, in lower case; the case of the path's suffix is ignored.
-        other_than: A file that must not be overwritten.
-
-    Raises:
-        OutputPathError: If the suffix is another one, the path is a folder, its folder does not exist or cannot be
-            written, or it is the file `other_than`.
+    The case of the path's suffix is ignored; None stands for an output that is not written.
     """
     if path is None:
         return
@@ -52,14 +45,7 @@ def _is_same(target: pathlib.Path, other: str) -> bool:
 
 
 def check_apart(*paths: str | None) -> None:
-    """Check that no two outputs of a command are one file.
-
-    Args:
-        paths: The paths; None for what is not written.
-
-    Raises:
-        OutputPathError: If two of them are.
-    """
+    """Raise `OutputPathError` if two outputs of a command are one file; None stands for one that is not written."""
     seen: dict[pathlib.Path, str] = {}
     for path in paths:
         if path is None:
@@ -75,15 +61,7 @@ def check_apart(*paths: str | None) -> None:
 
 
 def check_keeps(outputs: Iterable[str | None], inputs: Iterable[str | None]) -> None:
-    """Check that no output of a command replaces a file of another kind that it reads.
-
-    Args:
-        outputs: The paths of the outputs; None for what is not written.
-        inputs: The paths of the files that are read; None for what is not given.
-
-    Raises:
-        OutputPathError: If one does.
-    """
+    """Raise `OutputPathError` if an output of a command replaces a file of another kind that it reads."""
     read = [path for path in inputs if path is not None]
     for path in outputs:
         same = None if path is None else next((other for other in read if _is_same(pathlib.Path(path), other)), None)

@@ -44,12 +44,7 @@ def add_own_code_arguments(parser: argparse.ArgumentParser) -> None:
 def load_own_code(imports: Iterable[str], *, unsafe: bool) -> None:
     """Import the user's modules and register their classes with Keras; with `unsafe`, allow Lambda layers.
 
-    Args:
-        imports: Names of modules that can be imported from the current folder, or paths of `.py` files.
-        unsafe: Whether Keras may load Python code from model files.
-
-    Raises:
-        FileAccessError: If there is no such module or file, or importing it raises an error.
+    `imports` are names of modules that can be imported from the current folder, or paths of `.py` files.
     """
     import keras
 

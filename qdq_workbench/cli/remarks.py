@@ -10,13 +10,8 @@ from typing import Any
 def scale_remarks(model: Any, data: Any, path: str, *, replaces: bool = False) -> tuple[str, ...]:
     """Print and return a remark for every input whose data are many times larger or smaller than its range.
 
-    The corresponding `DataScaleWarning` is then suppressed, until `main` restores the warning filters.
-
-    Args:
-        model: The model; there are no remarks for one that is not quantized or has no ranges.
-        data: Arrays as returned by `load_arrays`.
-        path: The file of the data.
-        replaces: Whether the command calibrates the model on these data.
+    The corresponding `DataScaleWarning` is then suppressed, until `main` restores the warning filters. A model that is
+    not quantized or has no ranges gets no remarks; `replaces` says that the data are to calibrate it.
     """
     import warnings
 

@@ -27,15 +27,10 @@ _EXTRA = re.compile(r"""\s*(?:and\s+)?extra\s*==\s*['"]([^'"]+)['"]""")
 def select_requirements(
     declared: Iterable[str], *, tensorflow: str = "tensorflow", extras: Sequence[str] = ()
 ) -> list[str]:
-    """Return the requirements of one installation, selected from the declared ones.
+    """Return the requirements of one installation, selected from the declared ones, for `pip install -r`.
 
-    Args:
-        declared: Requirement lines of a wheel's metadata, with extras marked by `extra == "name"`.
-        tensorflow: The build that replaces `tensorflow`; the version range stays.
-        extras: The extras to include.
-
-    Returns:
-        Requirement lines for `pip install -r`, in the order of declaration.
+    Extras in `declared`, the lines of a wheel's metadata, are marked by `extra == "name"`. `tensorflow` is the build
+    that replaces the requirement `tensorflow`, whose version range stays.
 
     Example:
         >>> declared = ["tensorflow>=2.18", "onnx>=1.17", "dask>=2024.8; extra == 'dask'"]

@@ -13,12 +13,7 @@ from qdq_workbench.cli.remarks import scale_remarks
 
 
 def add_rounding_files(parser: argparse.ArgumentParser, model: str) -> None:
-    """Add the arguments for the model, the data and the output.
-
-    Args:
-        parser: The command's parser.
-        model: The help text of the model argument.
-    """
+    """Add the arguments for the model, with this help text, the data and the output."""
     parser.add_argument("model", metavar="Q_MODEL", help=model)
     parser.add_argument(
         "--data", metavar="FILE", required=True, help="model inputs, .npy or .npz; labels are not needed"
@@ -29,9 +24,7 @@ def add_rounding_files(parser: argparse.ArgumentParser, model: str) -> None:
 def round_weights(options: argparse.Namespace, work: Callable[[Any, Any], Any]) -> Outcome:
     """Round the weights of a model and write it, and the report if --report is given.
 
-    Args:
-        options: The command's options, with the files and `report`.
-        work: Function of model and data that rounds the weights in place and returns the report.
+    `work` takes the model and the data, rounds the weights in place and returns the report.
     """
     from qdq_workbench._files import write_atomically
     from qdq_workbench.conversion.engine.saving import check_hdf5

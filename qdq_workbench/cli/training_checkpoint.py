@@ -38,17 +38,7 @@ class TrainingCheckpoint:
         self._mark = "" if path is None else _digest(files, settings)
 
     def restore(self, model: Any) -> History:
-        """Restore the variables of a compiled model and its optimizer, and return the history.
-
-        Args:
-            model: The model in its state before the training.
-
-        Returns:
-            The history of the completed epochs; empty without a file.
-
-        Raises:
-            CheckpointError: If the file has another fingerprint, is damaged, or is no checkpoint.
-        """
+        """Restore the variables of a compiled model and its optimizer; return the history, empty without a file."""
         if self._path is None or not self._path.exists():
             return {}
         model.make_train_function()  # creates the optimizer's variables, and resets the ranges that training replaces
@@ -74,15 +64,7 @@ class TrainingCheckpoint:
         return history
 
     def save(self, model: Any, history: Mapping[str, list[float]]) -> None:
-        """Write the file, atomically.
-
-        Args:
-            model: The model.
-            history: The history of all completed epochs.
-
-        Raises:
-            OutputPathError: If it cannot be written; the checkpoint of the epoch before then remains.
-        """
+        """Write the file, atomically: if that fails, the checkpoint of the epoch before remains."""
         if self._path is None:
             return
         head = {"format": _FORMAT, "version": 1, "fingerprint": self._mark, "history": history}

@@ -8,17 +8,7 @@ from qdq_workbench.errors import DataError
 
 
 def check_samples(model: Any, x: Any, y: Any, path: str) -> None:
-    """Check that samples fit the model's inputs, and that there is one finite numeric label per sample.
-
-    Args:
-        model: The model.
-        x: An array, or arrays by input name.
-        y: The labels, along the first axis.
-        path: The file of the data, for the message.
-
-    Raises:
-        DataError: If they do not.
-    """
+    """Raise `DataError` unless samples fit the model's inputs, and each has one finite numeric label."""
     import numpy as np
 
     from qdq_workbench.calibration.batches import input_batches

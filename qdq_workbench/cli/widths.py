@@ -40,13 +40,9 @@ def add_width_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def target_of(options: argparse.Namespace) -> str | Target:
-    """Return the target of the options, with their bit widths.
+    """Return the target of the options, which must not be None, with their bit widths.
 
-    Args:
-        options: The command's options; their target must not be None.
-
-    Raises:
-        SpecError: If the target does not support a width, or --weights-alone is given as well.
+    A width that the target does not support raises `SpecError`, and so does a width beside --weights-alone.
     """
     from qdq_workbench.placement.targets import get_target
 

@@ -17,13 +17,7 @@ _USUAL = 8  # bits, which all registered targets have
 
 
 def write_spec(path: str, spec: QuantizationSpec, plan: PlacementPlan) -> str:
-    """Write a specification, and return how it is used: the options that it needs for its plan.
-
-    Args:
-        path: The file.
-        spec: A specification that leads to the plan without cases.
-        plan: The plan.
-    """
+    """Write a specification that leads to the plan without cases, and return how it is used: with which options."""
     spec.save(path)
     mode = [] if plan.mode == "full" else ["--mode", plan.mode]
     widths = {f"--{name.replace('_', '-')}": bits for name, bits in _widths(plan).items()}

@@ -220,13 +220,7 @@ class Evidence:
 
 
 def read_evidence(q_model: QuantizedModel, samples: Samples, noise: Noise) -> Evidence:
-    """Run the float model over the data and return the evidence.
-
-    Args:
-        q_model: A calibrated model made by `quantize_model`; it is only read.
-        samples: The data.
-        noise: The error of every site.
-    """
+    """Run the float model over the data and return the evidence; the calibrated model is only read."""
     graph, ranges = q_model.plan.graph, q_model.activation_ranges()
     served: dict[str, list[Placement]] = {}
     for placement in q_model.plan.placements:

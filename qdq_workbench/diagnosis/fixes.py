@@ -74,13 +74,9 @@ def planned(text: str, replan: Callable[[PlacementPlan], PlacementPlan]) -> Fix:
 def calibrate_anew(
     text: str, method: str | None = None, pairs: Collection[str] = (), *, is_about_data: bool = False
 ) -> Fix:
-    """Return a fix that calibrates again.
+    """Return a fix that calibrates again, by the method of the last calibration if `method` is None.
 
-    Args:
-        text: The fix in imperative form.
-        method: The calibration method; None for the one that the model was calibrated by.
-        pairs: Names of the Q/DQ pairs that get a new range; empty for all.
-        is_about_data: Whether the calibration data may be the cause, so that others may be needed.
+    Only `pairs`, Q/DQ pairs by name, get a new range; empty for all.
     """
 
     def run(q_model: QuantizedModel, data: Any) -> QuantizedModel:
@@ -102,9 +98,7 @@ def calibrate_anew(
 def keep_in_float(switches: Collection[Switch], text: str = "") -> Fix:
     """Return a fix that removes the pairs of these sites; a layer with quantized weights stays in float as a whole.
 
-    Args:
-        switches: The sites.
-        text: The fix in imperative form; empty for a text that names the layers.
+    An empty text becomes one that names the layers.
     """
     names = ", ".join(sorted({layer for layer, _ in switches}))
 
@@ -153,12 +147,7 @@ def layer_in_float(layer: str) -> Fix:
 
 
 def corrected(text: str, correct: Callable[[keras.Model, Any], keras.Model]) -> Fix:
-    """Return a fix that corrects the float model, quantizes it as before and calibrates it.
-
-    Args:
-        text: The fix in imperative form.
-        correct: Returns the corrected float model, given the float model and samples.
-    """
+    """Return a fix that corrects the float model, quantizes it as before and calibrates it."""
 
     def run(q_model: QuantizedModel, data: Any) -> QuantizedModel:
         before = q_model.plan
@@ -184,14 +173,7 @@ def equalized() -> Fix:
 
 
 def weights_to_zero(layer: str, weight: str, channels: Collection[int], axis: int) -> Fix:
-    """Return a fix that zeroes the weights of input channels that are always 0, since they only widen the range.
-
-    Args:
-        layer: Path of the layer.
-        weight: Name of its weight.
-        channels: Indices of the channels.
-        axis: The input channel axis of the weight.
-    """
+    """Return a fix that zeroes the weights of input channels that are always 0, since they only widen the range."""
 
     def run(q_model: QuantizedModel, data: Any) -> QuantizedModel:
         del data

@@ -100,12 +100,7 @@ class ImportedTensor:
 
 
 def match_tensors(ours: Mapping[str, ImportedTensor], theirs: Mapping[str, ImportedTensor]) -> dict[str, str]:
-    """Return tensor -> counterpart in another file; tensors of equal signature are matched in their order.
-
-    Args:
-        ours: From `read_float_view`.
-        theirs: The same, of the other file.
-    """
+    """Return tensor -> counterpart in another file; tensors of equal signature are matched in their order."""
     by_signature: dict[int, list[str]] = {}
     for tensor in theirs.values():
         by_signature.setdefault(tensor.signature, []).append(tensor.name)

@@ -71,12 +71,8 @@ def placement_spec(
     """Return the specification that reproduces the placement of a file, with its bit widths other than 8.
 
     A tensor that all operations of the file read through a pair is quantized as the output of its layer, any other as
-    an input of the layers with integer weights.
-
-    Args:
-        model: The Keras model.
-        quantized: Keras tensor -> its tensor in the file.
-        weighted: Layer -> file tensor, for layers with integer weights that no tensor in `quantized` has.
+    an input of the layers with integer weights. `quantized` maps Keras tensors to tensors of the file; `weighted` maps
+    layers with integer weights that no tensor in `quantized` has.
     """
     graph = build_graph(model)
     weights = {**_integer_weights(graph, quantized), **(weighted or {})}

@@ -17,12 +17,7 @@ _ABOUT_FLOATS = ("QDQ-ISLAND", "QDQ-JOIN", "QDQ-OPERAND")
 
 
 def split_planned(findings: Iterable[Finding], proto: onnx.ModelProto) -> tuple[list[Finding], list[str]]:
-    """Return the findings that are faults, and a note for each of the others.
-
-    Args:
-        findings: The findings of the rules.
-        proto: The file; without a plan, as from another exporter, every finding is a fault.
-    """
+    """Return the findings that are faults (all, if the file has no plan), and a note for each of the others."""
     findings = list(findings)
     plan = _plan_of(proto) if any(finding.rule in _ABOUT_FLOATS for finding in findings) else None
     if plan is None:

@@ -42,10 +42,7 @@ def find_chains(graph: ModelGraph) -> list[Chain]:
     """Return the chains of a model whose channels can be scaled without changing what the model computes.
 
     Between the two layers there are only positively homogeneous activations and layers that treat every channel by
-    itself; every tensor has one reader, and the layers have one call each.
-
-    Args:
-        graph: The model, its batch normalizations folded.
+    itself; every tensor has one reader, and the layers have one call each. Batch normalizations must be folded.
     """
     chains = []
     for node in graph.nodes:

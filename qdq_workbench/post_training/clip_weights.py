@@ -91,13 +91,7 @@ def clip_weights(
 
 
 def per_slice(values: np.ndarray, spec: QuantizerSpec, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Return the array with a function applied to each set of values that share a scale.
-
-    Args:
-        values: The array.
-        spec: The grid: one scale per tensor, per slice along an axis, or per block.
-        function: A function of an array that returns an array of the same shape.
-    """
+    """Return the array with a function, which keeps the shape, applied to each set of values that share a scale."""
     if spec.axis is None:
         return function(values)
     axis = spec.axis % values.ndim

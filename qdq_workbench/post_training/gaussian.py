@@ -17,11 +17,7 @@ import numpy as np
 
 
 def rectified_moments(mean: np.ndarray, deviation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and variance of relu(z) for z normally distributed.
-
-    Args:
-        mean: Means of z, shape (C,).
-        deviation: Standard deviations of z, at least 0.
+    """Return mean and variance of relu(z) for z normally distributed, each of shape (C,); a deviation may be 0.
 
     Example:
         >>> mean, variance = rectified_moments(np.array([0.0]), np.array([1.0]))

@@ -23,18 +23,7 @@ from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 def weight_placements(
     model: keras.Model, bound: BoundGraph, plan: PlacementPlan | None, target: str | Target
 ) -> list[Placement]:
-    """Return the placements of the weights that will be quantized.
-
-    Args:
-        model: The float model.
-        bound: Its graph.
-        plan: A plan of this model, or None for the default plan.
-        target: The target of the default plan; with a plan, its own or the default.
-
-    Raises:
-        SpecError: If the plan is of another model, or for another target.
-        TargetError: If the target is unknown.
-    """
+    """Return the placements of the weights that a plan quantizes; None stands for the default plan of the target."""
     plan = plan_placement(bound, target=target) if plan is None else plan
     check_is_plan(plan)
     if plan.graph.nodes != bound.graph.nodes:
@@ -66,12 +55,7 @@ def copy_of(model: keras.Model) -> tuple[keras.Model, dict[str, Any]]:
 
 
 def variable_of(layer: Any, name: str) -> Any:
-    """Return a variable of a layer by its path below the layer.
-
-    Args:
-        layer: A built layer.
-        name: The path, such as "kernel".
-    """
+    """Return a variable of a built layer by its path below the layer, such as "kernel"."""
     return dict(layer_weights(layer))[name]
 
 

@@ -41,14 +41,8 @@ def reports_of(
 ) -> LatencyReport:
     """Return the report of the first file, with that of the second one, if any, as its baseline.
 
-    Args:
-        paths: The files.
-        found: Their times.
-        again: The second turns of the first file, one per round.
-        owners: The owners of their kernels.
-        outside: Seconds of a run that are spent outside the kernels; None if the profiler adds no overhead.
-        settings: Further fields of the reports.
-        targets: The targets that the files were exported for.
+    `again` are the second turns of the first file, one per round; `outside` are the seconds of a run that are spent
+    outside the kernels, None if the profiler adds no overhead; `settings` are further fields of the reports.
     """
     common = {**settings, "rounds": len(again), "noise": _noise(found[0], again)}
     reports = [

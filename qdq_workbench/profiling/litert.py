@@ -46,14 +46,7 @@ def profile_litert(
 ) -> LatencyReport:
     """Return the report of a `.tflite` file, with that of its baseline if there is a second file.
 
-    Args:
-        paths: The file, and the baseline.
-        data: Samples; None for random ones.
-        threads: Threads within a kernel; None for LiteRT's own choice.
-        rounds: Number of turns of every file.
-        batch: Samples per run, named in the error for a file with an open batch.
-        progress: Called after every round.
-        stop: Called after every round; True ends the measurement.
+    None stands for random data and for LiteRT's own choice of threads within a kernel.
     """
     check_litert(paths)
     library = LiteRTLibrary()

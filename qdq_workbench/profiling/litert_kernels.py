@@ -60,11 +60,7 @@ Event = tuple[int, str, int, int]
 
 
 def kernel_events(events: Iterable[Event]) -> list[Event]:
-    """Return the events of kernels, in computing order; a delegate is replaced by its kernels.
-
-    Args:
-        events: The events of one run.
-    """
+    """Return the events of kernels of one run, in computing order; a delegate is replaced by its kernels."""
     found = [event for event in events if event[0] in (_OWN, _OF_DELEGATE, _DELEGATED)]
     inside = any(event[0] != _OWN for event in found)
     return [event for event in found if not (inside and "delegate" in event[1].lower())]
@@ -112,14 +108,11 @@ def _take(operators: Sequence[Operator], waiting: list[int], tag: str) -> list[i
 
 
 def layers_of(names: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
-    """Return the layers that operators compute, from the names of their tensors.
+    """Return the layers that each operator computes, from the names of its tensors.
 
     The converter names a tensor after all operations that are fused into it, the last one first, each with the scopes
     of its model and layers: `net_1/relu_1/Relu;net_1/conv_1/BiasAdd`. TensorFlow appends a number to scopes that exist
     already; it is removed if every layer has one.
-
-    Args:
-        names: Per operator, the names of the tensors that name its layers.
     """
     scopes = [list(_scopes(one)) for one in names]
     every = [scope[0] for one in scopes for scope in one]

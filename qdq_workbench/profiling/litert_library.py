@@ -68,15 +68,9 @@ class LiteRTLibrary:
         self._library = ctypes.CDLL(str(found[0]))
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call a function.
+        """Call the library's function `LiteRt<name>`.
 
-        Args:
-            name: Its name, without the prefix `LiteRt`.
-            *arguments: Its arguments.
-
-        Raises:
-            QDQError: If the library has no such function.
-            VerificationError: If the function fails.
+        One that fails raises `VerificationError`; one that the library does not have, `QDQError`.
         """
         try:
             function = getattr(self._library, f"LiteRt{name}")
@@ -87,24 +81,13 @@ class LiteRTLibrary:
             raise VerificationError(f"LiteRT refuses the file or its data: LiteRt{name} returned {status}")
 
     def new(self, name: str, *arguments: Any) -> ctypes.c_void_p:
-        """Return the object that a function creates or finds; the function writes it to its last argument.
-
-        Args:
-            name: The function's name, without the prefix.
-            *arguments: Its other arguments.
-        """
+        """Return the object that the function `LiteRt<name>` creates or finds, and writes to its last argument."""
         made = _Pointer()
         self.call(name, *arguments, ctypes.byref(made))
         return made
 
     def number(self, name: str, *arguments: Any, of: Any = ctypes.c_size_t) -> int:
-        """Return the number that a function writes to its last argument.
-
-        Args:
-            name: The function's name, without the prefix.
-            *arguments: Its other arguments.
-            of: The ctypes type of the number.
-        """
+        """Return the number, of a ctypes type, that the function `LiteRt<name>` writes to its last argument."""
         found = of()
         self.call(name, *arguments, ctypes.byref(found))
         return int(found.value)

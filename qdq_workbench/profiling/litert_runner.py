@@ -50,11 +50,7 @@ class LiteRTRunner(Runner):
         self._runs.append(kernel_events(self._profiled.run_profiled()))
 
     def forget(self, count: int) -> None:
-        """Leave the first calls with the profiler out of the profile.
-
-        Args:
-            count: How many.
-        """
+        """Leave the first `count` calls with the profiler out of the profile."""
         del self._runs[:count]
 
     def profile(self) -> dict[str, tuple[float, ...]]:
@@ -65,24 +61,14 @@ class LiteRTRunner(Runner):
         return {name: tuple(float(run[place][2]) for run in runs) for place, name in enumerate(names)}
 
     def kernels(self, file: Any = None) -> list[Kernel]:  # noqa: ARG002 - the file is the runner's own
-        """Return the kernels of a run, in their order.
-
-        Args:
-            file: Not needed.
-        """
+        """Return the kernels of a run, in their order."""
         return match_events(read_operators(self._path), self._runs[0])
 
 
 def litert_feed(path: pathlib.Path, data: Any, batch: int) -> dict[str, np.ndarray]:
     """Return one batch for a `.tflite` file, by name of the input, of the file's fixed batch size.
 
-    Args:
-        path: The file.
-        data: Samples, in any form that `calibrate` takes; None for random ones.
-        batch: The batch size that the error proposes for a file with open sizes.
-
-    Raises:
-        DataError: If the data do not fit the file, or a size is open.
+    `data` are as for `calibrate`, or None for random ones; `batch` is proposed by the error for a file with open sizes.
     """
     ends = _inputs(path)
     sizes = {name: [int(size) for size in detail["shape_signature"]] for name, detail in ends.items()}

@@ -59,11 +59,7 @@ class OnnxRuntimeRunner(Runner):
         run_once(self._profiled, self._names, self._feed)
 
     def forget(self, count: int) -> None:
-        """Leave the first calls with the profiler out of the profile.
-
-        Args:
-            count: How many.
-        """
+        """Leave the first `count` calls with the profiler out of the profile."""
         self._forgotten = count
 
     def profile(self) -> dict[str, tuple[float, ...]]:
@@ -77,11 +73,7 @@ class OnnxRuntimeRunner(Runner):
         return {name: tuple(values[self._forgotten :]) for name, values in kernels.items()}
 
     def kernels(self, file: onnx.ModelProto) -> list[Kernel]:
-        """Return the kernels of the optimized graph, in their order.
-
-        Args:
-            file: The file, with a name of its own for every node.
-        """
+        """Return the kernels of the optimized graph, in their order."""
         return match_kernels(file, self._graph())
 
     def _graph(self) -> onnx.ModelProto:
@@ -89,12 +81,7 @@ class OnnxRuntimeRunner(Runner):
 
 
 def outside_cost(feed: Mapping[str, np.ndarray], threads: int | None) -> float:
-    """Return the seconds of a run that are spent outside the kernels, measured on a trivial file with these inputs.
-
-    Args:
-        feed: One batch, by name of the input.
-        threads: Threads within a kernel; None for ONNX Runtime's own choice.
-    """
+    """Return the seconds of a run that are spent outside the kernels, measured on a trivial file with these inputs."""
     kinds = {name: helper.np_dtype_to_tensor_dtype(value.dtype) for name, value in feed.items()}
     inputs = [helper.make_tensor_value_info(name, kinds[name], value.shape) for name, value in feed.items()]
     first, rank = next(iter(feed)), np.ndim(next(iter(feed.values())))

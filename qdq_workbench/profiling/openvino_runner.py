@@ -87,11 +87,7 @@ class OpenVINORunner(Runner):
                 self._counted.setdefault(counter.node_name, []).append(counter.real_time.total_seconds() * 1e6)
 
     def forget(self, count: int) -> None:  # noqa: ARG002 - the counters so far are those of these calls
-        """Leave the calls so far out of the profile.
-
-        Args:
-            count: How many there were.
-        """
+        """Leave the calls so far out of the profile."""
         self._counted.clear()
 
     def profile(self) -> dict[str, tuple[float, ...]]:
@@ -99,11 +95,7 @@ class OpenVINORunner(Runner):
         return {name: tuple(values) for name, values in self._counted.items()}
 
     def kernels(self, file: onnx.ModelProto) -> list[Kernel]:
-        """Return the executed nodes with the nodes of the file that they compute, in their order.
-
-        Args:
-            file: The file, with a name of its own for every node.
-        """
+        """Return the executed nodes with the nodes of the file that they compute, in their order."""
         found = []
         for node in self._compiled.get_runtime_model().get_ordered_ops():
             told = {key: str(getattr(value, "value", value)) for key, value in node.get_rt_info().items()}

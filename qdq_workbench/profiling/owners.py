@@ -49,11 +49,7 @@ class KernelOwners:
         return None
 
     def layer(self, node: str) -> str:
-        """Return the layer of a node by its name, else that of its first reader that has one, else the name itself.
-
-        Args:
-            node: Name of a node of the file, or of a kernel that computes none.
-        """
+        """Return the layer of a node by its name, else that of its first reader that has one, else the name itself."""
         name: str | None = node
         while self._layers and name is not None:
             layer = layer_of(name, self._layers)

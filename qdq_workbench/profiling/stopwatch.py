@@ -81,11 +81,7 @@ class Runner(abc.ABC):
 
     @abc.abstractmethod
     def forget(self, count: int) -> None:
-        """Leave the first calls with the profiler out of the profile.
-
-        Args:
-            count: How many.
-        """
+        """Leave the first `count` calls with the profiler out of the profile."""
 
     @abc.abstractmethod
     def profile(self) -> dict[str, tuple[float, ...]]:
@@ -93,11 +89,7 @@ class Runner(abc.ABC):
 
     @abc.abstractmethod
     def kernels(self, file: onnx.ModelProto) -> list[Kernel]:
-        """Return the kernels that the runtime executes, in their order.
-
-        Args:
-            file: The file, with a name of its own for every node.
-        """
+        """Return the kernels that the runtime executes, in their order; the nodes of the file have unique names."""
 
 
 def measure(
@@ -108,14 +100,8 @@ def measure(
 ) -> tuple[list[Times], list[tuple[float, ...]]]:
     """Return the times of files that run in turns, and further turns of the first file.
 
-    In every round the first file has a second turn without the profiler: the difference between its two turns is
-    noise.
-
-    Args:
-        runners: The files, each open in a runtime.
-        rounds: Number of turns of each file.
-        progress: Called after every round with the rounds done, their total, and "rounds".
-        stop: Called after every round; True ends the measurement.
+    In every round the first file has a second turn without the profiler: the difference between its two turns is noise.
+    `progress` gets the rounds done, their total, and "rounds"; `stop` is called after every round.
     """
     again: list[tuple[float, ...]] = []
     for runner in runners:
@@ -138,15 +124,10 @@ def without_profiler(
 ) -> tuple[list[float], float]:
     """Return the times of kernels without the profiler's overhead, and that overhead for a kernel with one input.
 
-    The profiler records the shapes of inputs and outputs while a kernel is timed, which is most of the reported time
-    of small kernels and depends on the machine and the graph. The overhead is chosen so that the corrected times of
-    all kernels and `outside` add up to the time of a run without the profiler. It grows with the number of inputs.
-
-    Args:
-        told: The time of each kernel in the profile, in any unit.
-        inputs: Number of inputs of each kernel.
-        run: The time of a run without the profiler, in the same unit.
-        outside: The part of `run` that is spent outside the kernels.
+    The profiler records the shapes of inputs and outputs while a kernel is timed, which is most of the reported time of
+    small kernels and depends on the machine and the graph. The overhead is chosen so that the corrected times of all
+    kernels and `outside` add up to `run`, the time of a run without the profiler in the unit of `told`. It grows with
+    the number of inputs.
     """
     weights = [1.0 + _PER_INPUT * count for count in inputs]
 

@@ -14,13 +14,7 @@ def plain(name: str) -> str:
 
 
 def arrange_bars(figure: Any, title: str, count: int) -> None:
-    """Set axes, background and height of a figure of horizontal bars.
-
-    Args:
-        figure: A `plotly.graph_objects.Figure`; the first bar is on top.
-        title: Title of the value axis.
-        count: Number of bars below each other.
-    """
+    """Set axes, background and height of a plotly figure of `count` horizontal bars, the first one on top."""
     grid = {"gridcolor": "rgba(128,128,128,0.25)", "zeroline": False, "linecolor": NEUTRAL}
     figure.update_layout(
         xaxis={"title": {"text": plain(title)}, **grid},

@@ -66,16 +66,7 @@ class Level:
 
 
 def curves_figure(curves: Sequence[Curve], levels: Sequence[Level] = (), title: str = "") -> Any:
-    """Draw the curves with plotly.
-
-    Args:
-        curves: The lines, in the order of the legend.
-        levels: Horizontal lines.
-        title: Heading of the figure.
-
-    Returns:
-        A `plotly.graph_objects.Figure` with a transparent background, for light and dark pages.
-    """
+    """Return a plotly figure of the curves, with a transparent background for light and dark pages."""
     import plotly.graph_objects as go
 
     figure = go.Figure()
@@ -116,37 +107,13 @@ def curves_figure(curves: Sequence[Curve], levels: Sequence[Level] = (), title: 
 
 
 def write_curves_html(path: str | pathlib.Path, curves: Sequence[Curve], levels: Sequence[Level] = ()) -> pathlib.Path:
-    """Write the curves as one HTML file that needs no network.
-
-    Args:
-        path: Where to write.
-        curves: The lines.
-        levels: Horizontal lines.
-
-    Returns:
-        The path.
-
-    Raises:
-        OutputPathError: If the file cannot be written.
-    """
+    """Write the curves as one HTML file that needs no network, and return its path."""
     figure = curves_figure(curves, levels, title="Accuracy")
     return write_text(path, figure.to_html(include_plotlyjs=True, full_html=True, config={"displaylogo": False}))
 
 
 def write_curves_png(path: str | pathlib.Path, curves: Sequence[Curve], levels: Sequence[Level] = ()) -> pathlib.Path:
-    """Write the curves as a PNG image of 1200 x 750 pixels.
-
-    Args:
-        path: Where to write.
-        curves: The lines.
-        levels: Horizontal lines.
-
-    Returns:
-        The path.
-
-    Raises:
-        OutputPathError: If the file cannot be written.
-    """
+    """Write the curves as a PNG image of 1200 x 750 pixels, and return its path."""
     # Figure instead of pyplot: needs no global state and no display.
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator

@@ -101,11 +101,7 @@ class RunReport:
 
 
 def render_html_report(run: RunReport) -> str:
-    """Return the page as a string.
-
-    Args:
-        run: The content of the page.
-    """
+    """Return the page as a string."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -122,18 +118,7 @@ def render_html_report(run: RunReport) -> str:
 
 
 def write_html_report(run: RunReport, path: str | pathlib.Path) -> pathlib.Path:
-    """Write the page to a file.
-
-    Args:
-        run: The content of the page.
-        path: Path of the file.
-
-    Returns:
-        The path.
-
-    Raises:
-        OutputPathError: If the file cannot be written.
-    """
+    """Write the page to a file, and return its path."""
     return write_text(path, render_html_report(run))
 
 

@@ -79,12 +79,7 @@ class Job:
             raise
 
     def report(self, fraction: float | None, text: str) -> None:
-        """Set the progress of the task.
-
-        Args:
-            fraction: From 0 to 1, or None if the total is not known.
-            text: What the task does now.
-        """
+        """Set what the task does now, and its progress from 0 to 1, None if the total is not known."""
         before = self.fraction
         self.fraction = None if fraction is None else min(max(fraction, 0.0), 1.0)
         if self.fraction is None:
@@ -111,14 +106,7 @@ class Jobs:
 
     @contextlib.contextmanager
     def run(self, label: str) -> Iterator[Job]:
-        """Run the body as the one long task.
-
-        Args:
-            label: The task, as messages name it.
-
-        Raises:
-            BenchBusyError: If another task is running.
-        """
+        """Run the body as the one long task; raise `BenchBusyError` if another task is running."""
         if not self._busy.acquire(blocking=False):
             running = self.current.label if self.current is not None else "other work"
             raise BenchBusyError(
@@ -135,14 +123,9 @@ class Jobs:
             self._on_change(None)
 
     def start(self, work: Callable[[], Any], on_error: Callable[[BaseException], None]) -> threading.Thread:
-        """Call `work`, which enters `run` itself, in a new thread.
+        """Call `work`, which enters `run` itself, in a new thread; `on_error` gets any error that it raises.
 
-        Args:
-            work: The function.
-            on_error: Called with any error that `work` raises.
-
-        Raises:
-            BenchBusyError: If another task is running.
+        If another task is running, raise `BenchBusyError`.
         """
         # Refuses a click at once. A job that begins between this look and the thread is refused by `run`.
         if self._busy.locked():
@@ -168,14 +151,7 @@ class Jobs:
             job.stop()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the thread that `start` made last has ended.
-
-        Args:
-            timeout: Maximum number of seconds to wait; None for no limit.
-
-        Returns:
-            Whether it has ended.
-        """
+        """Wait until the thread that `start` made last has ended, `timeout` seconds at most; return whether it has."""
         if self._thread is not None:
             self._thread.join(timeout)
             return not self._thread.is_alive()

@@ -26,15 +26,10 @@ _MARK = "[0-9a-f]{8}"
 def write_files(
     folder: pathlib.Path, data: Mapping[str, Any], models: Mapping[str, Callable[[pathlib.Path], Any]]
 ) -> None:
-    """Write a bench.
+    """Write a bench to an existing folder; on an `OSError` the former bench is unchanged.
 
-    Args:
-        folder: The folder, which exists.
-        data: The content of `bench.json`.
-        models: Functions that write one file each, by its name: `FLOAT` and, if there are trained weights, `TUNED`.
-
-    Raises:
-        OSError: If a file cannot be written. The former bench is then unchanged.
+    `data` is the content of `bench.json`; `models` are functions that write one file each, by its name: `FLOAT` and, if
+    there are trained weights, `TUNED`.
     """
     _settle(folder, _present_mark(folder))
     mark = secrets.token_hex(4)

@@ -53,13 +53,9 @@ class KnownCases:
             self._given.setdefault(case.name, []).append(case)
 
     def all_of(self, items: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the cases of one state, in order.
+        """Return the cases of one state, in order, from one dictionary of `case_to_dict` per case.
 
-        Args:
-            items: One dictionary of `case_to_dict` per case; files of version 2 have names only.
-
-        Raises:
-            BenchError: If the class of a case is not known, or the case cannot be rebuilt.
+        Files of version 2 have names only. A case whose class is not known raises `BenchError`.
         """
         unsaved: dict[str, int] = {}
         cases = []

@@ -29,11 +29,7 @@ def to_code(
 ) -> str:
     """Return Python that makes the same plan and the same quantized model.
 
-    Args:
-        state: The state.
-        model_name: Name of the variable that holds the float model.
-        work: The work on its plan, whose corrections become code.
-        training: Lines that train the model, inserted between the corrections before and after training.
+    The corrections of `work` become code; the lines of `training` come between those before and after training.
 
     Example:
         >>> state = BenchState(qdq.QuantizationSpec(), (qdq.ResNetV1QDQCase(),))
@@ -111,12 +107,7 @@ def _correction_code(applied: Applied, model: str, reference: str = "") -> str:
 
 
 def few_code(name: str, kind: str, count: int) -> str:
-    """Return the Python that takes the first samples of data as `few_samples` does.
-
-    Args:
-        name: The expression of the data, without labels.
-        kind: Their kind; see `kind_of_data`.
-        count: The number of samples.
+    """Return the Python that takes the first samples of data, an expression, as `few_samples` does.
 
     Example:
         >>> few_code("validation_data[0]", "array", 128)

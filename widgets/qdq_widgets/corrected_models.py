@@ -45,17 +45,8 @@ class CorrectedModels:
     ) -> tuple[Any, str]:
         """Return a corrected quantized model of a plan, and a report of its changes.
 
-        Args:
-            correction: The correction.
-            given: Its settings.
-            state: The state of the plan.
-            plan: The plan.
-            job: The running job.
-            checkpoint: The user's file to resume learned rounding from; None for a temporary file of the bench.
-
-        Raises:
-            BenchError: If the correction changes nothing, or changes the layers.
-            BenchStoppedError: If the job was stopped.
+        `checkpoint` is the user's file to resume learned rounding from; None for a temporary file of the bench. A stop
+        of the job raises `BenchStoppedError`.
         """
         if correction.of_float:
             return self._of_float(correction, given, state, plan, job)

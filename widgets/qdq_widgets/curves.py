@@ -131,11 +131,7 @@ def is_share(metric: str) -> bool:
 
 
 def interval(share: float, count: int) -> tuple[float, float]:
-    """Return the 95 % score interval of a share of samples (Wilson 1927).
-
-    Args:
-        share: The share, from 0 to 1.
-        count: The number of samples, at least 1.
+    """Return the 95 % score interval of a share of one or more samples (Wilson 1927).
 
     Example:
         >>> [round(end, 3) for end in interval(0.9, 100)]

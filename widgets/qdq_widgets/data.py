@@ -74,13 +74,8 @@ class BenchData:
 def fit_arguments(data: Any, what: str) -> dict[str, Any]:
     """Return the data as keyword arguments of `fit` and `evaluate`.
 
-    Args:
-        data: A pair or triple (inputs, labels[, sample weights]), a `tf.data.Dataset`, a Keras `PyDataset`, or a
-            generator of batches.
-        what: What the data are for, for the error message, such as "train_data".
-
-    Raises:
-        BenchError: If there are no data, or no labels among them.
+    Data are a pair or triple (inputs, labels[, sample weights]), a `tf.data.Dataset`, a Keras `PyDataset`, or a
+    generator of batches; `what` names them, such as "train_data", in the `BenchError` for missing data or labels.
     """
     if data is None:
         raise BenchError(
@@ -104,16 +99,7 @@ def fit_arguments(data: Any, what: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def names_misfits(model: Any, data: Any, what: str) -> Iterator[None]:
-    """Turn the error of Keras for data that do not fit a model into one with the shapes of both.
-
-    Args:
-        model: The model.
-        data: The user's data.
-        what: The argument that they were given as, such as "train_data".
-
-    Raises:
-        BenchError: If Keras or its backend refuses the data.
-    """
+    """Turn the error of Keras for data that do not fit a model into a `BenchError` with the shapes of both."""
     try:
         yield
     except Exception as error:
@@ -227,10 +213,7 @@ def kind_of_data(data: Any) -> str:
 def few_samples(data: Any, count: int, batch_size: int = 32) -> Any:
     """Return the first samples without labels; a generator is returned as it is.
 
-    Args:
-        data: Arrays, or an iterable of batches.
-        count: The maximum number of samples.
-        batch_size: The assumed number of samples in a batch of an iterable.
+    Batches of an iterable are assumed to have `batch_size` samples.
     """
     inputs = inputs_only(data)
     if hasattr(inputs, "shape"):

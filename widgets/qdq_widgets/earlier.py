@@ -78,18 +78,7 @@ def take_over_work(
     work: Snapshot,
     ptq: Iterable[tuple[Any, Scores]] = (),
 ) -> None:
-    """Replace history, variants, curves and models, for `load` and `continue_from`.
-
-    It is the method `take_over` of `Workbench`.
-
-    Args:
-        self: The `Workbench`.
-        history: The states.
-        variants: The variants by name.
-        curves: The scores.
-        work: The work on the present state.
-        ptq: Plans with the scores of their calibrated models.
-    """
+    """Replace history, variants, curves and models, as `Workbench.take_over`, for `load` and `continue_from`."""
     # As a job: another one that runs would go on with the models that are replaced here.
     with self.jobs.run("loading"), self._plans.lock:
         self._plans.history, self._variants.by_name, self._training.curves = history, variants, curves
@@ -102,19 +91,10 @@ def take_over_work(
 
 
 def take_work(bench: Any, other: Any, *, same_data: bool, same_weights: bool) -> str:
-    """Give a bench the history, variants, pane values and colours of another one; with the same weights, also metrics.
+    """Take over history, variants, pane values and colours of another bench; return a sentence that names them.
 
-    Args:
-        bench: The `Workbench` that continues.
-        other: The one whose work is taken over.
-        same_data: Whether both score on the same data, so that scores are taken over.
-        same_weights: Whether both have the same model, with the weights that the other one worked with.
-
-    Returns:
-        A sentence that names what was taken over.
-
-    Raises:
-        BenchError: If the layers of the models differ.
+    With `same_weights` (the same model, with the weights that the other one worked with) metrics are taken over too,
+    and with `same_data` as well, scores. A bench of other layers raises `BenchError`.
     """
     if not _fits(bench, other):
         raise BenchError(

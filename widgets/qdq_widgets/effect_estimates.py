@@ -71,10 +71,8 @@ def estimated_time(
 ) -> Figure | None:
     """Return the change of the time per run, from the gains in a profile; None if they do not cover the change.
 
-    Args:
-        before: Statuses of the layers before the change: "int8", "partial" or "float" by layer.
-        after: The same after it.
-        report: The last profile of any plan of the model, with the float file as baseline.
+    `before` and `after` are the statuses "int8", "partial" or "float" by layer; the profile is of any plan of the
+    model, with the float file as baseline.
     """
     if report is None or report.baseline is None:
         return None

@@ -81,14 +81,7 @@ class Effects:
             self._events.tell("effect")
 
     def tell_score(self, label: str, before: Scores | None, after: Scores | None, metric: str) -> None:
-        """Show the effect of a step that did not change the plan, if its accuracy was scored.
-
-        Args:
-            label: The step.
-            before: The scores before it.
-            after: The scores after it.
-            metric: The metric to show; only an accuracy is shown.
-        """
+        """Show the effect of a step that did not change the plan, if `metric` is an accuracy and was scored."""
         self._cancel()
         self._before, self._told = None, self._plans.history.present
         values = [None if scores is None else scores.metrics.get(metric) for scores in (before, after)]

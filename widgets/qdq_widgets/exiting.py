@@ -27,9 +27,8 @@ _STOPS: weakref.WeakKeyDictionary[threading.Thread, Callable[[], Any]] = weakref
 def ended_with_python(stop: Callable[[], Any]) -> Iterator[None]:
     """Run the body of a daemon thread so that the end of Python ends it first.
 
-    Args:
-        stop: Requests the end of the body; called in another thread. What the body calls of the library ends at its
-            next safe point in any case.
+    `stop` requests the end of the body, from another thread; what the body calls of the library ends at its next safe
+    point in any case.
     """
     thread = threading.current_thread()
     _STOPS[thread] = stop

@@ -23,12 +23,7 @@ _MOST_SHOWN = 4
 
 
 def file_side(held: qdq.files.FileLayers, title: str = "") -> Side:
-    """Return a file as a side: its operators by layer, and the pairs that it contains.
-
-    Args:
-        held: The result of `qdq_workbench.files.read_layers`.
-        title: The title; empty for the name of the file.
-    """
+    """Return a file as a side, by default titled by its name: its operators by layer, and the pairs it contains."""
     plan = _only_held(held)
     positions = {node.name: place for place, node in enumerate(plan.graph.nodes)}
     merged = merged_nodes(held.plan)
@@ -81,15 +76,9 @@ def _node_of(plan: qdq.PlacementPlan, problem: str) -> str:
 def runtime_side(
     found: qdq.profiling.RuntimeGraph, latency: qdq.LatencyReport | None = None, title: str = "ONNX Runtime"
 ) -> Side:
-    """Return the kernels of ONNX Runtime for a file as a side: on integers or in float, by layer.
+    """Return the kernels of ONNX Runtime for a file as a side: on integers or in float, by layer, with times if given.
 
-    Args:
-        found: The result of `qdq_workbench.profiling.read_kernels`.
-        latency: Times of the layers in that file, to show with them; None for none.
-        title: The title.
-
-    Raises:
-        BenchError: If the file carries no plan, so that its layers are not known.
+    A file without a plan, whose layers are not known, raises `BenchError`.
     """
     if found.plan is None:
         raise BenchError(

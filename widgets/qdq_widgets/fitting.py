@@ -46,15 +46,7 @@ class TrainingSetup:
         return float(rate) if isinstance(rate, (int, float)) else None
 
     def compile(self, q_model: Any, learning_rate: float | None = None) -> None:
-        """Compile a model with an optimizer of its own.
-
-        Args:
-            q_model: The model.
-            learning_rate: The rate; None for the optimizer's own.
-
-        Raises:
-            BenchError: If no loss is known.
-        """
+        """Compile a model with an optimizer of its own, whose learning rate stays if None is given."""
         import keras
 
         loss, metrics = self.loss_and_metrics()
@@ -97,13 +89,9 @@ class TrainingSetup:
         return saved, lost
 
     def compile_code(self, model_name: str, learning_rate: float | None = None) -> list[str]:
-        """Return the Python that compiles `q_model`.
+        """Return the Python that compiles `q_model`, with the optimizer's own learning rate if None is given.
 
         The user's objects are named by the arguments they were given as, each with a comment.
-
-        Args:
-            model_name: Name of the variable that holds the float model.
-            learning_rate: The rate; None for the optimizer's own.
         """
         config = self._compiled_with() if self.loss is None else {"metrics": self.metrics}
         loss, metrics = self.loss, config.get("metrics") if self.metrics is None else self.metrics
@@ -181,18 +169,9 @@ def training_arguments(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def evaluate(q_model: Any, data: Any, batch_size: int, job: Job | None = None, *, quantized: bool = True) -> Scores:
-    """Score a compiled model.
+    """Score a compiled model; without `quantized`, with all quantizers off, which scores the float model.
 
-    Args:
-        q_model: A compiled quantized model.
-        data: Labelled data.
-        batch_size: Samples per batch of an array.
-        job: The running job, which can be stopped.
-        quantized: False switches all quantizers off while scoring, which gives the score of the float model.
-
-    Raises:
-        BenchError: If there are no labelled data, or they do not fit the model.
-        BenchStoppedError: If the job was stopped.
+    A stop of the job raises `BenchStoppedError`.
     """
     arguments = fit_arguments(data, "validation_data")
     if "y" in arguments:
@@ -216,20 +195,10 @@ def fine_tune(
     validation_data: Any,
     batch_size: int,
 ) -> TrainingRun:
-    """Train a compiled model in place.
+    """Train a compiled model in place, and return the finished or stopped run.
 
-    Args:
-        q_model: A compiled quantized model.
-        run: The run so far: its name, and the scores at its start.
-        job: The running job.
-        on_run: Called with the run whenever it has grown, a few times a second at most.
-        epochs: The number of passes over the data.
-        train_data: Labelled data.
-        validation_data: Labelled data to score each epoch on, or None.
-        batch_size: Samples per batch of an array.
-
-    Returns:
-        The finished or stopped run.
+    `run` has the name of the run and the scores at its start; `on_run` gets it whenever it has grown, a few times a
+    second at most. Every epoch is scored on `validation_data`, unless that is None.
     """
     arguments = fit_arguments(train_data, "train_data")
     if "y" in arguments:

@@ -24,12 +24,7 @@ OPENED_FOR_PRINT = """<script>
 
 
 def folded(title: str, count: int, content: str) -> str:
-    """Return a fold, closed at first, as HTML.
-
-    Args:
-        title: Its title, as plain text.
-        count: The number of rows in it, which the title shows.
-        content: What it holds, as HTML.
+    """Return content under a fold, closed at first, as HTML; the title, plain text, shows the number of its rows.
 
     Example:
         >>> folded("History", 2, "<p>two steps</p>")

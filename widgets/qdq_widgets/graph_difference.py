@@ -20,13 +20,8 @@ def plan_difference(
 ) -> dict[str, Any] | None:
     """Return the difference of two plans of one model; None if they are equal or for different targets.
 
-    Args:
-        before: The plan before the step.
-        after: The plan after it.
-        verdicts: The statuses of the layers on the target before and after: "int8", "partial" or "float" by layer.
-
-    Returns:
-        A JSON-compatible dictionary; `Difference` in `widgets/src/traits.ts` describes it.
+    `verdicts` are the statuses on the target before and after: "int8", "partial" or "float" by layer. `Difference` in
+    `widgets/src/traits.ts` describes the JSON-compatible result.
     """
     if before.target != after.target:
         return None  # nearly every grid changes, and all statuses are those of another runtime

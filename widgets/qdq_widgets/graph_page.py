@@ -113,11 +113,8 @@ def graph_html(
 ) -> str:
     """Return the graph as an HTML fragment, which a page can hold once: its script finds it by class.
 
-    Args:
-        plan: The plan.
-        explanation: Colours the layers by their status on the target; None colours them by the plan.
-        height: In CSS pixels.
-        beside: As for `write_graph_page`.
+    None as `explanation` colours the layers by the plan instead of their status on the target; the height is in CSS
+    pixels; `beside` is as for `write_graph_page`.
     """
     disabled = disabled_reasons(plan)
     if beside is None:

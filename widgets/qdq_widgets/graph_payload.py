@@ -46,12 +46,8 @@ class _Table:
 def graph_payload(graph: ModelGraph, reasons: Mapping[tuple[str, str], str]) -> dict[str, Any]:
     """Return the data of the graph, which never change.
 
-    Args:
-        graph: The model.
-        reasons: The reasons from `disabled_reasons`.
-
-    Returns:
-        A JSON-compatible dictionary; `GraphPayload` in `widgets/src/traits.ts` describes it.
+    `GraphPayload` in `widgets/src/traits.ts` describes the JSON-compatible result; `reasons` are those of
+    `disabled_reasons`.
     """
     numbers, positions = graph.once(tensor_numbers), graph.once(node_places)
     classes, shapes, refusals = _Table(), _Table(), _Table()

@@ -30,15 +30,11 @@ def known_ranges(bench: Any) -> dict[str, Range]:
 
 
 def grid_values(plan: qdq.PlacementPlan, ranges: Mapping[str, Range]) -> dict[str, list[str]]:
-    """Return the grid values of the pairs on activation tensors, in the order of the plan.
+    """Return the grid values of the pairs on activation tensors, by tensor and in the order of the plan.
 
-    Args:
-        plan: The plan.
-        ranges: Lowest and highest value by name of the pair or its tensor, such as `CalibrationResult.ranges`.
-
-    Returns:
-        By tensor, one text per pair, such as `scale 0.0418, zero point -7, range -5.04 to 5.62`; empty texts for pairs
-        without a known range. Tensors without any known range are absent.
+    Each pair has a text such as `scale 0.0418, zero point -7, range -5.04 to 5.62`, empty without a known range;
+    tensors without any known range are absent. Ranges are by name of the pair or its tensor, such as
+    `CalibrationResult.ranges`.
     """
     found: dict[str, list[str]] = {}
     for tensor in plan.tensors:

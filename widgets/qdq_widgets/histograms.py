@@ -79,16 +79,7 @@ def count_values(
 ) -> tuple[Histogram, ...]:
     """Return histograms of activations (of the float model, on a few samples) and of weights.
 
-    Args:
-        q_model: The quantized model; it is left as it is.
-        ranges: The known ranges of activation tensors, quantized or not.
-        data: Returns the data to read activations from; called only if there are activations.
-        job: The running job.
-        tensors: Names of the tensors.
-        bins: The number of bins.
-
-    Raises:
-        BenchError: If the model has no such tensor.
+    `data` is called only if there are activations; ranges are of activation tensors, quantized or not.
     """
     plan = q_model.plan
     known = known_tensors(plan)

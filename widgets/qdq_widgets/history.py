@@ -141,14 +141,7 @@ class History:
         return self._position < len(self._steps) - 1
 
     def push(self, label: str, state: BenchState, plan: Any, aside: Aside | None = None) -> Step:
-        """Add a step after the present one; steps that were undone are dropped.
-
-        Args:
-            label: The action, in a few words.
-            state: The state after it.
-            plan: Its plan.
-            aside: The models before it, if the step swaps them.
-        """
+        """Add a step after the present one; steps that were undone are dropped."""
         before = self.present
         plan_of = self._plans.hold(state, plan, self._plan)
         change = self._plan.diff(plan).counts
@@ -166,14 +159,7 @@ class History:
         return self._steps[start:end:-1]
 
     def go_to(self, position: int) -> Step:
-        """Make another step the present one.
-
-        Args:
-            position: Its index in `steps`.
-
-        Raises:
-            BenchError: If there is no such step.
-        """
+        """Make the step at this index of `steps` the present one; raise `BenchError` if there is none."""
         if not 0 <= position < len(self._steps):
             raise BenchError(
                 f"The history has {len(self._steps)} steps, counted from 0. Received: position={position!r}"

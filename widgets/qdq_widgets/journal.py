@@ -86,11 +86,8 @@ class Journal:
     ) -> None:
         """Clear the journal after the bench was loaded from a folder, with which the script then begins.
 
-        Args:
-            folder: The folder.
-            cases: The insertion cases that its states could be made with.
-            arguments: The data, loss, optimizer and metrics that were given to `load`; None for those of the bench,
-                which it keeps.
+        `cases` are those that its states could be made with; `arguments` are the data, loss, optimizer and metrics that
+        were given to `load`, None for those of the bench, which it keeps.
         """
         if arguments is None:
             # Target and spec come with the loaded states.

@@ -19,15 +19,8 @@ def find_layers(
 ) -> tuple[str, ...]:
     """Return the calls that match a query, in computing order; `search` in `widgets/src/search.ts` finds the same.
 
-    Args:
-        plan: The plan.
-        possible: The plan of `Planner.possible`, which quantizes every site that can be quantized.
-        query: Words that must all match, as for `Workbench.find`.
-        statuses: The status of every layer on the target, "int8", "partial", "float" or "vanishes"; empty to use the
-            plan.
-
-    Raises:
-        BenchError: If the query is not a text.
+    `possible` is the plan of `Planner.possible`, which quantizes every site that can be quantized; `statuses` are those
+    on the target, "int8", "partial", "float" or "vanishes" by layer, empty to use the plan.
     """
     if not isinstance(query, str):
         raise BenchError(f"A query is a text, such as 'conv not int8'. Received: {type(query).__name__}")

@@ -234,12 +234,7 @@ class Measurements:
             return count_values(models.present(plan), ranges, lambda: data.for_calibration()[0], job, list(tensors))
 
     def take_over_metrics(self, measured: Sequence[Metric], report: Any) -> None:
-        """Replace the metrics and the sensitivity report, for `load` and `continue_from`.
-
-        Args:
-            measured: The metrics.
-            report: The `SensitivityReport`, or None.
-        """
+        """Replace the metrics and the sensitivity report (None: without one), for `load` and `continue_from`."""
         self._measured = {metric.name: metric for metric in measured}
         self.report = report
         if self.coloring not in (*COLORINGS, *self.metrics):

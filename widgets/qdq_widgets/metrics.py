@@ -106,14 +106,7 @@ def weight_sqnr(q_model: Any, about: PlanKey) -> Metric:
 
 
 def output_sqnr(q_model: Any, data: Any, job: Job, about: PlanKey) -> Metric:
-    """Return the SQNR of every node's outputs in dB, which includes the errors of all nodes before it.
-
-    Args:
-        q_model: The quantized model, with its ranges.
-        data: Inputs, of which 32 samples are read at most.
-        job: The running job.
-        about: The `plan_key` of the plan.
-    """
+    """Return the SQNR of every node's outputs in dB, for at most 32 samples, with the errors of all nodes before it."""
     graph = q_model.plan.graph
     producers = {name: node.name for node in graph.nodes for name in node.outputs}
     sums: dict[str, _Sums] = {}

@@ -69,14 +69,7 @@ class NetronRelease:
 
 
 def netron_release(today: dt.date | None = None) -> NetronRelease:
-    """Return version and release date of the installed Netron.
-
-    Args:
-        today: The day to count from; None for the present day in UTC.
-
-    Raises:
-        BenchError: If Netron is not installed.
-    """
+    """Return version, release date and days left of the installed Netron; `today` is by default that in UTC."""
     page = (_assets_folder() / "index.html").read_text(encoding="utf-8")
     version = _meta(page, "version") or "unknown"
     try:
@@ -218,11 +211,7 @@ class NetronPage:
         return self.proxied_path if hub_prefix() else self.url
 
     def frame(self, height: int = 600) -> str:
-        """Return the frame as HTML.
-
-        Args:
-            height: Its height in CSS pixels.
-        """
+        """Return the frame as HTML; the height is in CSS pixels."""
         src, name = html.escape(self.src, quote=True), html.escape(self.path.name)
         return (
             f'<iframe class="qdq-netron" src="{src}" title="Netron: {name}" allow="" referrerpolicy="no-referrer" '

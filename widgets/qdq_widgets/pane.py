@@ -140,13 +140,9 @@ def text_html(text: str, css_class: str = "") -> str:
 def table_html(
     head: Iterable[str], rows: Iterable[Sequence[Any]], *, empty: str = "", least: Collection[str] = ()
 ) -> str:
-    """Return a table as HTML, escaped.
+    """Return a table as HTML, escaped; `empty` is shown if there are no rows.
 
-    Args:
-        head: The headings of the columns.
-        rows: The cells.
-        empty: What is shown if there are no rows.
-        least: Headings of the columns that a narrow pane leaves out.
+    A narrow pane leaves out the columns with the headings in `least`.
     """
     head = list(head)
     looks = ["qdq-least" if cell in least else "" for cell in head]
@@ -181,12 +177,9 @@ def _tag(name: str, content: str, css_class: str) -> str:
 
 
 def set_options(picker: Any, options: Sequence[Any], value: Any = None) -> None:
-    """Set the options of a dropdown, and keep its value if that is still an option.
+    """Set the options of a dropdown, values or pairs (text, value), and keep its value if that is still an option.
 
-    Args:
-        picker: The dropdown.
-        options: The options: values, or pairs (text, value).
-        value: The value to set; None for the former one. A value that is no option becomes the first option.
+    `value` replaces the former one unless it is None; a value that is no option becomes the first option.
     """
     values = [option[1] if isinstance(option, tuple) else option for option in options]
     wanted = picker.value if value is None else value

@@ -11,11 +11,9 @@ R = TypeVar("R")
 
 
 def of_part(name: str, method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """Return a method that calls the method of a part, with its signature and its docstring.
+    """Return a method that calls the method of the part in attribute `name`, with its signature and its docstring.
 
-    Args:
-        name: The attribute that holds the part.
-        method: The method of the part's class; its `self` is positional-only if it takes arbitrary keywords.
+    The method's `self` is positional-only if it takes arbitrary keywords.
     """
 
     def call(owner: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -79,12 +79,9 @@ def write_graph_picture(plan: qdq.PlacementPlan, path: str | pathlib.Path) -> pa
 
 
 def graph_picture(plan: qdq.PlacementPlan, explanation: qdq.Explanation | None, lines: Sequence[str] = ()) -> str:
-    """Return a picture of a plan as the text of an SVG image.
+    """Return a picture of a plan as the text of an SVG image, with `lines`, such as scores, above the graph.
 
-    Args:
-        plan: The plan.
-        explanation: Colours the layers by their status on the target; None colours them by what the plan quantizes.
-        lines: More lines of text above the graph, such as scores.
+    None as `explanation` colours the layers by what the plan quantizes instead of their status on the target.
     """
     cards, edges = _cards(plan, explanation)
     head = [summary_line(plan, explanation), *lines]

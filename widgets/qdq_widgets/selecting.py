@@ -87,15 +87,7 @@ class Selecting:
         self._measurements.color_by("rules" if self.rules else "precision")
 
     def take_over_colors(self, rules: Mapping[str, str], what: str) -> None:
-        """Take over rules and colouring, for `load` and `continue_from`.
-
-        Args:
-            rules: The rules.
-            what: The colouring; ignored if this bench has no such metric.
-
-        Raises:
-            BenchError: If a rule is not valid.
-        """
+        """Take over rules and, if this bench has that metric, the colouring, for `load` and `continue_from`."""
         self.rules = checked_rules(rules)
         if what in (*COLORINGS, *self._measurements.metrics):
             self._measurements.color_by(what)

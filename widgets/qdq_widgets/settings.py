@@ -29,18 +29,8 @@ def configured(
 ) -> tuple[BenchState, Any]:
     """Return the state and the plan after changing the quantizer of one site of some layers.
 
-    Args:
-        planner: The planner of the model.
-        state: The state before.
-        plan: Its plan.
-        layers: Layer paths, or names of calls; of several, those without such a site are left out.
-        site: "input", "weight" or "output"; a site in float becomes quantized.
-        settings: The settings to change; None as a value resets a setting to the target's default. An empty mapping
-            resets all settings of the site.
-
-    Raises:
-        BenchError: If the site cannot be quantized, nothing changes, or a `QuantizeConfig` of the user's own decides.
-        SpecError: If a setting is unknown or does not suit the site; or if there is no such layer.
+    A site in float becomes quantized; of several layers, those without such a site are left out. A setting of None is
+    reset to the target's default, and without settings all of the site are.
     """
     if site not in PARTS:
         raise BenchError(f'site must be "input", "weight" or "output". Received: site={site!r}')

@@ -28,16 +28,7 @@ def comparison_traits(left: Side, right: Side) -> dict[str, Any]:
 
 
 def make_side(source: Any, title: str = "") -> Side:
-    """Return one side of a comparison.
-
-    Args:
-        source: A plan, a `FileLayers`, a `RuntimeGraph` or a `Side`, which keeps its title.
-        title: The title; empty for the default one.
-
-    Raises:
-        SpecError: If it is none of these.
-        BenchError: If it is a `RuntimeGraph` without a plan.
-    """
+    """Return one side of a comparison, for a plan, `FileLayers`, `RuntimeGraph` or a `Side`, which keeps its title."""
     if isinstance(source, Side):
         return source
     if isinstance(source, qdq.PlacementPlan):

@@ -57,14 +57,7 @@ class Speed:
 def profile(work: Workshop, path: pathlib.Path, job: Job, settings: dict[str, Any]) -> qdq.LatencyReport:
     """Return the times of a plan's file, with the float file as baseline, which is written to the same folder.
 
-    Args:
-        work: The data and the float model.
-        path: The plan's file, in a temporary folder.
-        job: The running job; after a stop, the rounds so far count.
-        settings: Further arguments of `qdq_workbench.profile_onnx`.
-
-    Raises:
-        BenchStoppedError: If the job is stopped before the first round.
+    After a stop of the job, the rounds so far count; before the first one it raises `BenchStoppedError`.
     """
     with job.stops():
         baseline = qdq.export_float_onnx(work.models.float_model, path.with_name(_FLOAT))

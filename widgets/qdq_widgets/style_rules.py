@@ -53,11 +53,7 @@ def checked_rules(rules: Any) -> dict[str, str]:
 def rules_from_text(text: str) -> dict[str, str]:
     """Return the rules in a line such as `class:conv2d = blue; w=4 = orange`.
 
-    Args:
-        text: Rules separated by semicolons; the text after the last `=` of a rule is its colour.
-
-    Raises:
-        BenchError: If a rule has no colour.
+    The text after the last `=` of a rule is its colour.
 
     Example:
         >>> rules_from_text("conv* = blue; w=4 = #ff8800")

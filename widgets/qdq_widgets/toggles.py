@@ -45,18 +45,8 @@ def toggled(
 ) -> tuple[BenchState, Any]:
     """Return the state and the plan after switching one site of some layers.
 
-    Args:
-        planner: The planner of the model.
-        state: The state before.
-        plan: Its plan.
-        layers: Layer paths, or names of calls.
-        site: "input", "weight" or "output".
-        index: Number of the input; None for all of them.
-        on: True to quantize, False for float; None to invert: float if the site is quantized in all layers.
-
-    Raises:
-        BenchError: If the site cannot be switched, or nothing changes; the message says why and what to do instead.
-        SpecError: If there is no such layer or input, or nothing would be left to quantize.
+    `index` is the number of the input, None for all. None as `on` inverts: the site becomes float if it is quantized in
+    all layers. A site that cannot be switched, or a change of nothing, raises `BenchError` with what to do instead.
     """
     if site not in SITES:
         raise BenchError(f'site must be "input", "weight" or "output". Received: site={site!r}')
@@ -128,12 +118,8 @@ def with_wishes(
 ) -> tuple[BenchState, Any]:
     """Return the state and the plan with an entry for every wish that the plan does not fulfil without one.
 
-    Args:
-        planner: The planner of the model.
-        state: The state before.
-        plan: Its plan.
-        wishes: The requested sites by layer path or name of a call.
-        configs: The `quantize_config` of each; None keeps those of the present entries.
+    Wishes are by layer path or name of a call, and so is the `quantize_config` of each; None keeps those of the present
+    entries.
     """
     nodes = {name: planner.graph.calls(name)[0] for name in wishes}
     kept = [entry for entry in state.spec.layers if not names_exactly(entry, set(wishes))]

@@ -35,15 +35,8 @@ class Workshop:
         """Return the model and the keyword arguments for a sweep over a plan.
 
         The model is that of the plan; before the first calibration it is the float model, and the arguments hold the
-        plan and calibration data. The arguments also connect progress and stop with the job.
-
-        Args:
-            plan: The plan.
-            job: The running job.
-            samples: Maximum number of samples to calibrate on, if the data are arrays.
-
-        Raises:
-            BenchError: If the plan is not calibrated and there are no data to calibrate on.
+        plan and calibration data, `samples` at most of arrays. The arguments also connect progress and stop with the
+        job.
         """
         job.report(0.0, "building the quantized model")
         arguments: dict[str, Any] = {

@@ -26,12 +26,7 @@ def bench_code(
 ) -> str:
     """Return the Python that makes a plan and its model, and calibrates, corrects, trains and exports it.
 
-    Args:
-        state: The state of the bench.
-        work: The work on its plan.
-        export: The last file that holds this work; None if there is none.
-        workshop: The data and the training setup.
-        model_name: Name of the variable that holds the float model.
+    `export` is the last file that holds the work on the plan; None if there is none.
     """
     training = [*_training(work, workshop, model_name)] if work.stage == FINE_TUNED else []
     exported = [] if export is None else [*_export(export, workshop.data)]

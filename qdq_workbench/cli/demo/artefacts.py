@@ -60,19 +60,7 @@ def write_artefacts(
     tuned: FineTuned,
     files: Sequence[ExportedFile],
 ) -> list[pathlib.Path]:
-    """Write plan.json, figures.json, curves.png, curves.html and report.html, and return their paths.
-
-    Args:
-        folder: The existing folder to write to.
-        title: Heading of the report.
-        q_model: The quantized model after fine-tuning.
-        figures: The measured figures.
-        tuned: The accuracy curves.
-        files: The exported files.
-
-    Raises:
-        OutputPathError: If a file cannot be written.
-    """
+    """Write plan.json, figures.json, curves.png, curves.html and report.html to a folder, and return their paths."""
     epochs = tuple(range(len(tuned.control)))
     curves = [
         Curve("float control, fine-tuned alike", epochs, tuple(tuned.control)),

@@ -76,18 +76,10 @@ class ImageData:
 
 
 def load_images(path: str | None = None) -> ImageData:
-    """Return the demo's data.
+    """Return the images of a file, with the values in it; for None, scikit-learn's digits from 0 to 1.
 
-    Args:
-        path: A .npz file with `x_train, y_train, x_test, y_test`, or with JPEG bytes (`jpeg_train`, `off_train`,
-            `y_train` and the same for `test`; image i is `jpeg[off[i]:off[i+1]]`). None: scikit-learn's digits.
-
-    Returns:
-        Images with the values in the file; digits from 0 to 1.
-
-    Raises:
-        FileAccessError: If there is no such file.
-        DataError: If it does not hold these arrays.
+    A .npz file holds `x_train, y_train, x_test, y_test`, or JPEG bytes: `jpeg_train`, `off_train`, `y_train` and the
+    same for `test`, where image i is `jpeg[off[i]:off[i+1]]`.
     """
     if path is None:
         return _digits()

@@ -43,22 +43,10 @@ def run_demo(
     fine_tune_epochs: int = 3,
     steps: Steps | None = None,
 ) -> tuple[DemoFigures, list[pathlib.Path]]:
-    """Run the whole workflow on real images and write all results into one folder.
+    """Run the whole workflow on real images, write all results into one folder, and return figures and files.
 
-    Args:
-        output: The folder; created if it does not exist.
-        data_path: A .npz file of images; None: scikit-learn's digits.
-        model_path: A trained classifier; None: train a small residual network.
-        case_names: The library cases that place the Q/DQ pairs.
-        epochs: Epochs of float training, without a `model_path`.
-        fine_tune_epochs: Epochs of quantization-aware training, and of fine-tuning the float control.
-        steps: The progress display.
-
-    Returns:
-        The measured figures, and the files written.
-
-    Raises:
-        QDQError: If data, model or cases do not fit, or a file cannot be written.
+    Without a `data_path` the images are scikit-learn's digits; without a `model_path` a small residual network is
+    trained for `epochs`. The float control is fine-tuned for `fine_tune_epochs`, too.
     """
     started = time.perf_counter()
     steps = steps or Steps()

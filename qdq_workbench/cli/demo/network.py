@@ -10,15 +10,7 @@ _MOMENTUM = 0.9
 
 
 def residual_network(input_shape: tuple[int, ...], classes: int) -> Any:
-    """Build a ResNet-8: a stem and three residual blocks, about 78,000 parameters.
-
-    Args:
-        input_shape: [height, width, channels] of an image.
-        classes: The number of classes; the outputs are probabilities.
-
-    Returns:
-        A functional Keras model.
-    """
+    """Return a ResNet-8 that outputs class probabilities: a stem and three residual blocks, about 78,000 parameters."""
     from keras import Input, Model, layers
 
     inputs = Input(input_shape, name="image")

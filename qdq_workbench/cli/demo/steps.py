@@ -43,9 +43,7 @@ class Steps:
     def step(self, title: str, units: int | None = None) -> Iterator[Step]:
         """Show a step while the body runs, and a line with its result and duration afterwards.
 
-        Args:
-            title: The title of the step.
-            units: The number of calls of `advance`; None draws a bar that only shows activity.
+        `units` is the number of calls of `advance`; None draws a bar that only shows activity.
         """
         start = time.perf_counter()
         with Progress(

@@ -44,16 +44,7 @@ def onnx_accuracy(path: pathlib.Path, data: ImageData) -> float:
 
 
 def speed_ratio(baseline: pathlib.Path, candidate: pathlib.Path, images: np.ndarray) -> float:
-    """Return how many times faster one file runs than another: the median over interleaved rounds.
-
-    Args:
-        baseline: The file that counts as 1.
-        candidate: The file to compare.
-        images: One batch of inputs.
-
-    Returns:
-        Time of the baseline / time of the candidate.
-    """
+    """Return time of the baseline / time of the candidate for one batch: the median over interleaved rounds."""
     runs = [_runner(path, images) for path in (baseline, candidate)]
     repeats = [max(1, round(_SECONDS_PER_SAMPLE / run(3))) for run in runs]
     ratios = []

@@ -18,17 +18,10 @@ OnEpoch = Callable[[int, float], None]
 
 
 def train(model: Any, data: ImageData, *, epochs: int, learning_rate: float, on_epoch: OnEpoch) -> list[float]:
-    """Train a classifier in place; the order of the batches depends only on the seed set here.
+    """Train a classifier in place, and return the test accuracy after each epoch.
 
-    Args:
-        model: A Keras classifier with probabilities or logits as output.
-        data: Images and labels.
-        epochs: The number of epochs.
-        learning_rate: The initial rate of the cosine schedule, which ends at zero.
-        on_epoch: Called after each epoch with its number, from 1, and the test accuracy.
-
-    Returns:
-        The test accuracy after each epoch.
+    The order of the batches depends only on the seed set here. A cosine schedule lowers the learning rate to zero;
+    `on_epoch` gets the number of the epoch, from 1, and the test accuracy.
     """
     import keras
 
@@ -62,12 +55,7 @@ def accuracy(model: Any, data: ImageData) -> float:
 
 
 def share_correct(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Return the share of the rows whose highest score is the label's.
-
-    Args:
-        scores: Probabilities or logits [N, classes].
-        labels: Class numbers [N].
-    """
+    """Return the share of the rows of `scores` [N, classes] whose highest score is the label's."""
     return float((np.argmax(scores, axis=-1) == labels).mean())
 
 

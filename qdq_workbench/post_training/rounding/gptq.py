@@ -67,12 +67,7 @@ class Product:
 
 
 def product_of(node: Node, weight: str) -> Product | None:
-    """Return how a layer multiplies with a kernel; None if it is not a product of one input with one matrix.
-
-    Args:
-        node: A call of the layer.
-        weight: Name of the weight below the layer.
-    """
+    """Return how a layer multiplies with a kernel; None if it is not a product of one input with one matrix."""
     path, _, name = weight.rpartition("/")
     owner: Node | Part | None = node if not path else next((part for part in node.parts if part.name == path), None)
     axes = block_axes(node, weight)
@@ -136,16 +131,11 @@ class RowGrids:
 
 
 def rounded_by_gptq(grids: RowGrids, hessian: Array, *, damping: float, activation_order: bool) -> Array:
-    """Return a weight's matrix rounded by GPTQ.
+    """Return a weight's matrix rounded by GPTQ; raise `LinAlgError` if the damped Hessian is not positive definite.
 
-    Args:
-        grids: The weight and its grids.
-        hessian: Sum of the outer products of the layer's inputs, (K, K), float64.
-        damping: Value added to its diagonal, as a share of that diagonal's mean.
-        activation_order: Whether inputs with the largest sum of squares come first.
-
-    Raises:
-        numpy.linalg.LinAlgError: If the matrix is not positive definite even so.
+    `hessian` is the sum of the outer products of the layer's inputs, (K, K), float64; `damping` is added to its
+    diagonal, as a share of that diagonal's mean. With `activation_order`, inputs with the largest sum of squares come
+    first.
     """
     count = len(hessian)
     order = np.argsort(-np.diag(hessian), kind="stable") if activation_order else np.arange(count)
@@ -168,9 +158,8 @@ def rounded_by_gptq(grids: RowGrids, hessian: Array, *, damping: float, activati
 def squared_error(difference: Array, hessian: Array) -> float:
     """Return the sum of the squared errors of a product with a rounded matrix.
 
-    Args:
-        difference: The rounded matrix minus the float one, (K, N).
-        hessian: Sum of the outer products of the inputs, (K, K).
+    `difference` is the rounded matrix minus the float one, (K, N), and `hessian` the sum of the outer products of the
+    inputs, (K, K).
     """
     wide = difference.astype(np.float64)
     # The trace of D^T H D, without computing that matrix (N, N).

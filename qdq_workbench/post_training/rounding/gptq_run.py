@@ -68,14 +68,10 @@ class GPTQRun:
         self.told: list[RoundedUnit] = []
 
     def round(self, show: ProgressFunction, stopped: Callable[[], bool]) -> bool:
-        """Round all kernels; on an error or an interrupt restore every weight.
+        """Round all kernels and return whether all were rounded; on an error or an interrupt restore every weight.
 
-        Args:
-            show: Called with the number of layers done, their total and the path of the layer.
-            stopped: Called before every layer; True ends the run.
-
-        Returns:
-            Whether all layers were rounded.
+        `show` gets the number of layers done, their total and the path of the layer; `stopped` is called before every
+        layer, and True ends the run.
         """
         before: list[tuple[Any, Array]] = []
         total = len(self._matrices)

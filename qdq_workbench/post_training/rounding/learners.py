@@ -38,12 +38,7 @@ class Learner:
 
 
 def find_learners(q_model: QuantizedModel, *, biases: bool) -> tuple[list[Learner], dict[str, str]]:
-    """Return the layers whose weights can be learned, and the quantized weights that cannot, each with the reason.
-
-    Args:
-        q_model: A model made by `quantize_model`.
-        biases: Whether biases are learned too.
-    """
+    """Return the layers whose weights can be learned, and the quantized weights that cannot, each with the reason."""
     qparams = q_model.weight_qparams()
     names: dict[str, list[str]] = {}
     for placement in q_model.plan.placements:
@@ -103,13 +98,6 @@ def reference_weights(q_model: QuantizedModel, reference: keras.Model) -> dict[s
     """Return the weights of another float model of the same layers, for the layers of a quantized model.
 
     Layers are matched by their paths, or in computing order if a correction flattened nested models and paths differ.
-
-    Args:
-        q_model: A model made by `quantize_model`.
-        reference: The other model.
-
-    Raises:
-        SpecError: If it has other layers.
     """
     ours, theirs = _layers_with_weights(float_view(q_model).calls), _layers_with_weights(bind_float(reference).calls)
     named = set(ours) <= set(theirs)

@@ -101,11 +101,8 @@ class Reconstruction:
     ) -> None:
         """Run all steps; the variables of the model do not change.
 
-        Args:
-            read: The unit's inputs in the quantized model, by tensor.
-            floats: The same inputs in the float model.
-            targets: The compared tensors of the float model, with their masks.
-            error: The error with nearest rounding.
+        `read` and `floats` are the unit's inputs in the quantized and in the float model, `targets` the compared
+        tensors of the float model, with their masks; `error` is that of nearest rounding.
         """
         settings = self._settings
         count = len(next(iter(targets.values())))
@@ -223,13 +220,9 @@ def _node_of(call: Call) -> Node:
 
 
 def error_of(unit: Unit, probabilities: Iterable[str], targets: Mapping[str, Any], made: Mapping[str, Any]) -> Any:
-    """Return the sum over the compared tensors of the mean squared difference.
+    """Return the sum over the compared tensors of the mean squared difference, of logits for `probabilities`.
 
-    Args:
-        unit: The unit.
-        probabilities: The compared tensors that are compared as logits.
-        targets: The compared tensors of the float model, with the masks of those that carry one.
-        made: The same tensors of the quantized model.
+    `targets` are of the float model, with the masks of those that carry one.
     """
     errors = []
     for name in unit.compared:

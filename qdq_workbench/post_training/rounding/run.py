@@ -63,15 +63,10 @@ class Run:
         self._floats, self._quantized = Values(named), Values(named)
 
     def learn(self, done: Checkpoint, show: ProgressFunction, stopped: Callable[[], bool]) -> bool:
-        """Learn all units; on an error or an interrupt restore every weight.
+        """Learn all units and return whether all were learned; on an error or an interrupt restore every weight.
 
-        Args:
-            done: Units that were learned before; new ones are added.
-            show: Called with the number of units done, their total and the names of the layers.
-            stopped: Called before every unit; True ends the run.
-
-        Returns:
-            Whether all units were learned.
+        Units in `done` were learned before, and new ones are added to it. `show` gets the number of units done, their
+        total and the names of the layers; `stopped` is called before every unit, and True ends the run.
         """
         before: list[tuple[Any, Array]] = []
         total = sum(bool(unit.learned) for unit in self._units)

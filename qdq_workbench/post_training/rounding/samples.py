@@ -17,17 +17,7 @@ _HELD_BACK, _LEAST_SAMPLES = 8, 16
 
 
 def read_samples(q_model: QuantizedModel, data: Any, batch_size: int, seed: int) -> list[Array]:
-    """Return all samples, one array per input, in a random order: the last ones are held out.
-
-    Args:
-        q_model: The model that they are for.
-        data: The data as the user gave them.
-        batch_size: Samples per batch of data that are arrays.
-        seed: Seed of the order.
-
-    Raises:
-        DataError: If they hold NaN or infinity, differ in size, or an input has fewer of them than another.
-    """
+    """Return all samples, one finite array per input, in a random order: the last ones are held out."""
     batches = list(input_batches(q_model, data, batch_size))
     warn_of_scale(input_ranges(q_model), batches)
     arrays = []

@@ -48,16 +48,9 @@ class Unit:
 
 
 def find_units(bound: BoundGraph, learns: Callable[[Call], bool], granularity: str) -> list[Unit]:
-    """Divide the calls of a quantized model into units.
+    """Divide the calls of a quantized model into units, in computing order; none if no layer is learned.
 
-    Args:
-        bound: The graph of the quantized model, with its Q/DQ layers and wrappers.
-        learns: Returns whether the layer of a call has weights to learn.
-        granularity: "layer", "block" or "model".
-
-    Returns:
-        The units in computing order; each call is in exactly one of them. Calls behind the last learned layer may form
-        a last unit without learned layers. Empty if no layer is learned.
+    Each call is in exactly one unit. Calls behind the last learned layer may form a last unit without learned layers.
     """
     order = _Order(bound)
     weighted = [position for position, call in enumerate(order.calls) if learns(call)]

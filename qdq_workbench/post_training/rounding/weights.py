@@ -105,10 +105,7 @@ def rectified_sigmoid(state: Any) -> Any:
 def range_ends(values: Array, qparams: QParams, *, own_range: bool) -> tuple[Array, Array]:
     """Return the lowest and the highest value that a weight may take, in the shape of the scales.
 
-    Args:
-        values: The weight.
-        qparams: Its grid.
-        own_range: Whether the grid is computed from these values, so that the ends of their range must not change.
+    With `own_range`, the grid is computed from these values, so that the ends of their range must not change.
     """
     if not own_range:
         return qparams.representable_range

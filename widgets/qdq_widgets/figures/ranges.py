@@ -13,12 +13,7 @@ _NAME_LIMIT = 40
 
 
 def ranges_figure(result: Any, plan: Any) -> Any:
-    """Draw the ranges of the quantized activation tensors as bars from the lowest to the highest value.
-
-    Args:
-        result: A `CalibrationResult`.
-        plan: The plan with the quantized tensors, of which 40 are drawn at most, the widest ranges first.
-    """
+    """Return a plotly figure of the ranges of the quantized activation tensors as bars, of the 40 widest at most."""
     import plotly.graph_objects as go
 
     # plotly draws the first bar at the bottom.

@@ -13,9 +13,7 @@ _RGB = [tuple(int(text[at : at + 2], 16) for at in (1, 3, 5)) for text in COLORS
 def scale_colors(values: Sequence[float], *, is_log: bool = False) -> list[str]:
     """Return the colour of every value, as `#rrggbb`, on a scale from the lowest to the highest of them.
 
-    Args:
-        values: The values.
-        is_log: Whether the scale is logarithmic; ignored unless all values are above 0.
+    `is_log` asks for a logarithmic scale, and is ignored unless all values are above 0.
 
     Example:
         >>> scale_colors([0.0, 1.0])
