@@ -79,9 +79,7 @@ class Probe:
     def read_all(self, batches: Iterator[Inputs], *, ahead: bool) -> Iterator[Inputs]:
         """Read batches; yield each after all observers have been updated with it.
 
-        Args:
-            batches: The model's inputs, batch by batch.
-            ahead: Whether the next batch may be fetched while the model computes the current one.
+        With `ahead`, the next batch may be fetched while the model computes the current one.
         """
         ahead = ahead and not self._reader.few_calls
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="calibration") as pool:

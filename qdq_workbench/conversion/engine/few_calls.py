@@ -21,12 +21,9 @@ _MOST_VALUES = 2**27  # eagerly, Keras keeps every tensor until the last is comp
 
 
 def for_few_calls(q_model: QuantizedModel, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
-    """Return a function of tensors, traced unless a few eager calls take less time.
+    """Return a function of tensors, traced unless a few eager calls with these future arguments take less time.
 
-    Args:
-        q_model: The model that the function computes or is a part of.
-        function: The function.
-        *arguments: Its future arguments, in structures of arrays or tensors.
+    `q_model` is the model that the function computes or is a part of.
     """
     return function if runs_untraced(q_model, arguments) else traced(function, *arguments)
 
