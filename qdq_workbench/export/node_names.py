@@ -18,11 +18,9 @@ def layers_by_name(paths: Collection[str]) -> dict[str, str]:
 
 
 def layer_of(name: str, layers: Mapping[str, str]) -> str | None:
-    """Return the layer whose name is the longest beginning of a node's name; None without one.
+    """Return the layer whose name is the longest beginning of a node's name in parts between "/"; None without one.
 
-    Args:
-        name: Name of the node, whose parts are separated by "/".
-        layers: From `layers_by_name`.
+    `layers` is from `layers_by_name`.
     """
     parts = name.split("/")
     candidates = ("/".join(parts[:count]) for count in range(len(parts), 0, -1))

@@ -18,9 +18,7 @@ _LARGE = 1 << 20  # bytes of one variable
 def large_variables(layers: Mapping[str, Any], without: Iterable[Any] = ()) -> dict[str, Any]:
     """Return the float variables to keep out of TensorFlow's graph, by name; none if all of them fit.
 
-    Args:
-        layers: The layers by path.
-        without: Variables that are kept out already.
+    `without` are variables that are kept out already.
     """
     kept_out = {id(variable) for variable in without}
     found = {
