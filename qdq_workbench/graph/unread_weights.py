@@ -19,11 +19,9 @@ _BEHIND_SCORES = ("query/", "key/", "query_norm/", "key_norm/")
 
 
 def unread_weights(graph: ModelGraph, layer: str) -> frozenset[str]:
-    """Return the weights of a layer, by name, that no output of the model depends on.
+    """Return the weights of a layer, by name, that no output of the model depends on in any call of the layer.
 
-    Args:
-        graph: The model, without nodes that no output depends on.
-        layer: Path of the layer; a weight counts as read if any of its calls needs it.
+    The graph has no nodes that no output depends on.
 
     Example:
         >>> from qdq_workbench.graph.model_graph import Part, Tensor, Weight
