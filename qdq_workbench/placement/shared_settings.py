@@ -25,13 +25,7 @@ def share_settings(
 ) -> list[Placement]:
     """Return the placements; those without settings take over the settings of others, as described above.
 
-    Args:
-        graph: The model.
-        placements: All placements, including those of the target.
-        decisions: The decisions about the nodes, which hold the settings.
-
-    Raises:
-        SpecError: If the user quantizes an output whose readers all have other settings.
+    SpecError is raised if the user quantizes an output whose readers all have other settings.
     """
     # Without settings all pairs of a tensor have the target's grid already.
     if all(decision.settings is None and not decision.overrides for decision in decisions.values()):

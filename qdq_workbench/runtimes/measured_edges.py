@@ -60,15 +60,9 @@ class IslandEdge:
 
 
 def judged_alone(plan: PlacementPlan, islands: Sequence[Island], latency: Latency) -> tuple[IslandEdge, ...]:
-    """Return the layers of islands, each judged alone, the largest loss first.
+    """Return the layers of measured islands that can be judged, each judged alone, the largest loss first.
 
-    Args:
-        plan: The plan of the measured file.
-        islands: Its measured islands.
-        latency: The measurement.
-
-    Returns:
-        The layers that can be judged: none without a measured conversion of activations, none with an unknown size.
+    None can be without a measured conversion of activations, and none with an unknown size.
     """
     costs = _Conversions(plan, latency)
     found = []

@@ -38,11 +38,7 @@ _FOLLOWED = _SINGLE | _REPEATS | _LOOKS | {"SUBPATTERN", "BRANCH"}
 def name_matcher(pattern: str) -> Callable[[str], bool]:
     """Return a function that tests whether a regular expression matches a whole name.
 
-    Args:
-        pattern: The expression.
-
-    Raises:
-        SpecError: If it cannot be parsed, or has too many ways and a part whose ways cannot be followed at once.
+    SpecError is raised if it cannot be parsed, or has too many ways and a part whose ways cannot be followed at once.
     """
     try:
         tree = _parser.parse(pattern)
