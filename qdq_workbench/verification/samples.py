@@ -15,15 +15,9 @@ _MAX_SAMPLES = 256
 
 
 def samples_of_file(proto: onnx.ModelProto, data: Any, count: int = _MAX_SAMPLES) -> dict[str, np.ndarray]:
-    """Return samples by input name of a file, in the types of its inputs.
+    """Return `count` samples at most by input name of a file, in the types of its inputs.
 
-    Args:
-        proto: The file.
-        data: The samples, in any form that `calibrate` takes.
-        count: The maximum number of samples.
-
-    Raises:
-        DataError: If the data do not fit the file.
+    They have any form that `calibrate` takes; DataError is raised if they do not fit the file.
     """
     ends = fed_inputs(proto)
     arrays = read_samples(named_inputs({name: shape for name, (shape, _) in ends.items()}), data, count)
@@ -31,15 +25,10 @@ def samples_of_file(proto: onnx.ModelProto, data: Any, count: int = _MAX_SAMPLES
 
 
 def read_samples(model: Any, data: Any, count: int = _MAX_SAMPLES) -> list[np.ndarray]:
-    """Return one array of samples per model input.
+    """Return one array per model input of `count` samples at most; of one batch if an input has a size of its own.
 
-    Args:
-        model: A Keras model, or an object with its attributes `inputs` and `_inputs_struct`.
-        data: The samples, in any form that `calibrate` takes.
-        count: The maximum number of samples.
-
-    Raises:
-        DataError: If the data do not fit the model, or hold NaN or infinity.
+    The model is a Keras model, or an object with its attributes `inputs` and `_inputs_struct`; the data have any form
+    that `calibrate` takes. DataError is raised if they do not fit the model, or hold NaN or infinity.
     """
     parts: list[list[np.ndarray]] = []
     read, tables = 0, _has_tables(model)

@@ -48,10 +48,8 @@ def expected_structure(
 ) -> FileStructure:
     """Return the structure that a file exported with these encodings must have, as far as encodings determine it.
 
-    Args:
-        activations: Pair name -> encoding.
-        weights: Weight name -> encoding with codes.
-        biases: Bias name `<layer>/bias` -> encoding from `encode_bias`; None excludes biases from the comparison.
+    Weights have encodings with codes; biases, by name `<layer>/bias`, those of `encode_bias`: None excludes biases from
+    the comparison.
     """
     return FileStructure(
         pairs={name: _expected_pair(name, encoding) for name, encoding in activations.items()},
@@ -106,10 +104,8 @@ def _floats(values: np.ndarray) -> tuple[float, ...]:
 def compare_structure(expected: FileStructure | Mapping[str, Any], found: FileStructure) -> list[str]:
     """Return the differences between an expected and a found structure, one sentence each.
 
-    Args:
-        expected: From `expected_structure`, or from `read_structure` of a new export; also as the dictionary of
-            `to_dict`.
-        found: From `read_structure` of the file in question.
+    The expected one is from `expected_structure`, or from `read_structure` of a new export; also as the dictionary of
+    `to_dict`.
     """
     if isinstance(expected, Mapping):
         expected = FileStructure.from_dict(expected)
