@@ -32,7 +32,7 @@ class QDQWriter:
         self._shared: dict[tuple[bytes, bytes, str], tuple[str, str]] = {}
 
     def join_pair(self, name: str, encoding: Encoding, source: str, placeholder: str) -> None:
-        """Insert a Q/DQ pair between `source` and the readers of the graph input `placeholder`, which is removed."""
+        """Insert a per-tensor Q/DQ pair between `source` and the readers of `placeholder`, an input that is removed."""
         graph = self._graph
         bounds = clip_bounds(encoding)
         if bounds is not None:

@@ -79,7 +79,7 @@ def spread(values: Array, shape: Sequence[int], spec: QuantizerSpec) -> Array:
 
 
 def extremes(values: Array, spec: QuantizerSpec) -> tuple[Array, Array]:
-    """Return the lowest and the highest value per scale, in the shape of the scales, of at least one element."""
+    """Return the lowest and the highest value per scale of an array with elements, in the shape of the scales."""
     if spec.block_size is None:
         others = other_axes(values.ndim, spec.axis)
         return np.asarray(values.min(axis=others)), np.asarray(values.max(axis=others))

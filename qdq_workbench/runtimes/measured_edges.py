@@ -60,9 +60,9 @@ class IslandEdge:
 
 
 def judged_alone(plan: PlacementPlan, islands: Sequence[Island], latency: Latency) -> tuple[IslandEdge, ...]:
-    """Return the layers of measured islands that can be judged, each judged alone, the largest loss first.
+    """Return the layers of measured islands, each judged alone, the largest loss first.
 
-    None can be without a measured conversion of activations, and none with an unknown size.
+    Layers without a measured conversion of activations, or with an unknown size, cannot be judged and are left out.
     """
     costs = _Conversions(plan, latency)
     found = []

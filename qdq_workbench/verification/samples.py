@@ -15,9 +15,9 @@ _MAX_SAMPLES = 256
 
 
 def samples_of_file(proto: onnx.ModelProto, data: Any, count: int = _MAX_SAMPLES) -> dict[str, np.ndarray]:
-    """Return `count` samples at most by input name of a file, in the types of its inputs.
+    """Return at most `count` samples by input name of a file, in the types of its inputs.
 
-    They have any form that `calibrate` takes; DataError is raised if they do not fit the file.
+    The data have any form that `calibrate` takes; DataError is raised if they do not fit the file.
     """
     ends = fed_inputs(proto)
     arrays = read_samples(named_inputs({name: shape for name, (shape, _) in ends.items()}), data, count)
@@ -25,7 +25,7 @@ def samples_of_file(proto: onnx.ModelProto, data: Any, count: int = _MAX_SAMPLES
 
 
 def read_samples(model: Any, data: Any, count: int = _MAX_SAMPLES) -> list[np.ndarray]:
-    """Return one array per model input of `count` samples at most; of one batch if an input has a size of its own.
+    """Return one array per model input of at most `count` samples, or of one batch if only some are batched.
 
     The model is a Keras model, or an object with its attributes `inputs` and `_inputs_struct`; the data have any form
     that `calibrate` takes. DataError is raised if they do not fit the model, or hold NaN or infinity.

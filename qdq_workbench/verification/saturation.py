@@ -81,7 +81,10 @@ def worst_saturation(found: Iterable[Mapping[str, Any]]) -> dict[str, Any] | Non
 
 
 def exact_sums_note(found: Mapping[str, Any]) -> str:
-    """Return a note for a check's detail that its output was compared with exact sums; see `processor_remark`."""
+    """Return a note for a check's detail that its output was compared with exact sums.
+
+    `found` is a mapping as for `processor_remark`.
+    """
     answers = agreement_text(found.get("agreement"))
     return (
         f"compared with exact sums; with default settings {found['mean_difference']:.3g}{answers}, because "

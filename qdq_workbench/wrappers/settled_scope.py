@@ -53,9 +53,9 @@ class Roster:
         return tf.stack([tf.convert_to_tensor(switch) for switch in switches]), tf.stack(ranges)
 
     def state(self, switches: Any, ranges: Any, *, training: bool) -> tuple[Any, ...]:
-        """Return the state for which a function is traced; the function computes the same for equal states.
+        """Return the state for which a function is traced: `Switches` of the pairs and "enabled" of the wrappers.
 
-        That is `Switches` of the pairs and "enabled" of the wrappers, from the two arrays of `tensors`.
+        `switches` and `ranges` are the two arrays of `tensors`. The function computes the same for equal states.
         """
         count = len(self.pairs)
         (lows, highs), enabled, frozen = ranges, switches[:count], switches[count : 2 * count]
