@@ -22,12 +22,11 @@ _ADVICE = (
 
 
 def input_batches(model: keras.Model, data: Any, batch_size: int = 32) -> Iterator[list[Any]]:
-    """Yield the model inputs of every batch, as flat lists of arrays in the model's input order.
+    """Yield the inputs of every batch, in the model's input order; raise DataError for no data, or unfit ones.
 
     `data` are samples as one array (or one per input, also in a tuple with labels behind them), a `tf.data.Dataset`, a
     Keras `PyDataset`, a function that returns an iterable, or an iterable of batches. Labels are ignored; as many
-    labels as inputs, of their shapes, are taken for a second batch: give a dataset then. DataError is raised if there
-    is no data, or a batch has the wrong shape or no real numbers.
+    labels as inputs, of their shapes, are taken for a second batch: give a dataset then.
     """
     _check_batch_size(batch_size)
     found = 0

@@ -52,16 +52,12 @@ def build_onnx(
     dynamic_batch: bool = True,
     half: HalfRequest | None = None,
 ) -> onnx.ModelProto:
-    """Build the QDQ ONNX model of a cut model.
+    """Build the QDQ ONNX model of a cut model, with exactly one encoding for each of its pairs and weights.
 
     The result passes `onnx.checker`, and has the inputs and outputs of `cut` by name and order, and all its pairs and
-    weights that an output depends on; `activations` and `weights` have one encoding for each. The target decides
-    whether biases become int32. `opset` is 13 to 26 (or the newest that the installed onnx knows); None for 17, or a
-    newer one where 16-bit integers, blocks or half precision need it. Without `dynamic_batch` the batch size is 1.
-    `half` is None for float32; its fields `half` and `kept` are set.
-
-    ExportError is raised if an encoding is missing, has no pair or weight, or has an axis on an activation; if the
-    opset is not supported; or if an operation of the model has no ONNX form.
+    weights that an output depends on. `opset` is None for 17, or a newer one where 16-bit integers, blocks or half
+    precision need it. Without `dynamic_batch` the batch size is 1. `half` is None for float32; its fields `half` and
+    `kept` are set.
     """
     cut.check()
     _check_encodings(cut, activations, weights)

@@ -41,8 +41,7 @@ def finish(graph: Graph, names: FloatGraph, *, dynamic_batch: bool, four_bits: C
     """Return the graph as a model with its final names that `onnx.checker` accepts, as far as it fits into one file.
 
     With `dynamic_batch`, an unknown first axis of inputs and outputs is named as the batch; `four_bits` names the
-    weights whose integers are packed two in a byte. ExportError is raised if `onnx.checker` refuses the model, or a
-    constant is larger than ONNX can hold.
+    weights whose integers are packed two in a byte.
     """
     model = assemble(graph, names, dynamic_batch=dynamic_batch, four_bits=four_bits)
     try:

@@ -63,8 +63,7 @@ class QDQWriter:
         """Replace a weight input by an integer initializer and a DequantizeLinear directly before its readers.
 
         All readers share one initializer. Movements of data between the input and a reader (transposes, reshapes) are
-        applied to the integers, unless the readers need several layouts. ExportError is raised if the codes are missing
-        or have another shape than the weight, which has the layout of `source`.
+        applied to the integers, which have the layout of `source`, unless the readers need several layouts.
         """
         graph = self._graph
         if encoding.codes is None or encoding.codes.shape != graph.shapes.get(source, encoding.codes.shape):

@@ -19,10 +19,7 @@ _SHOWN = 4
 
 
 def needed_ends(graph: Graph, ends: EndNames) -> set[str]:
-    """Return the names of the pairs and weights that an output of the model depends on.
-
-    The float graph is still cut at its pairs; recurrent layers are in it.
-    """
+    """Return the names of the pairs and weights that an output depends on, in a float graph still cut at its pairs."""
     pairs = {placeholder: name for name, placeholder in ends.placeholders.items()}
     weights = {source: name for name, source in ends.weights.items()}
     needed: set[str] = set()

@@ -19,9 +19,7 @@ _BEHIND_SCORES = ("query/", "key/", "query_norm/", "key_norm/")
 
 
 def unread_weights(graph: ModelGraph, layer: str) -> frozenset[str]:
-    """Return the weights of a layer, by name, that no output of the model depends on in any call of the layer.
-
-    The graph has no nodes that no output depends on.
+    """Return the weights of a layer, by name, that no output of the model depends on in any of the layer's calls.
 
     Example:
         >>> from qdq_workbench.graph.model_graph import Part, Tensor, Weight

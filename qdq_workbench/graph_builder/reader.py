@@ -195,9 +195,8 @@ class _Reader:
     def walk(
         self, steps: Iterable[Step], names: dict[int, str], prefix: str, training: bool | None, policy: Any = None
     ) -> None:
-        """Add the calls inside a model or a layer, in order.
+        """Add the calls inside a model or a layer in order, and the names of their symbolic tensors by id to `names`.
 
-        `names` has the names of the symbolic tensors by id, at first those of the inputs; those of the calls are added.
         `training` is that argument of the calls, if it is fixed, and `policy` the dtype policy of the composite layer
         that contains them; None outside of one.
         """
@@ -275,10 +274,9 @@ class _Reader:
         return self._weights[id(variable)][1]
 
     def close_shared(self, closed: dict[int, str]) -> bool:
-        """Find composite layers that use a variable of another layer directly, of which a copy would have two.
+        """Return whether composite layers use a variable of another layer directly, of which a copy would have two.
 
-        They are added to `closed`, which has the reasons why layers are not entered, by id; return whether there were
-        any.
+        They are added to `closed`, which has the reasons why layers are not entered, by id.
         """
         owned = {
             id(variable)

@@ -155,11 +155,7 @@ class _Walk:
 
 
 def constant_of(tensor: Any, policy: Any) -> SizeComputation:
-    """Return the layer that returns an eager tensor, whatever it is called with.
-
-    `policy` is the dtype policy of the composite layer. ValueError is raised if the tensor is larger than a
-    configuration may hold.
-    """
+    """Return the layer that returns an eager tensor, whatever it is called with; raise ValueError if it is large."""
     value = np.asarray(tensor)
     if value.size > _LARGEST:
         raise ValueError(f"a result is a constant of {value.size} elements; let it depend on the input")

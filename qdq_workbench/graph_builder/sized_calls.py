@@ -55,10 +55,7 @@ class SizedCall(keras.layers.Layer):
 
 
 def sized_call(function: str, tensor: Any, arguments: Sequence[Any]) -> Any:
-    """Return the result of a function of `keras.ops` whose arguments hold sizes of a trace; None if they hold none.
-
-    They are the arguments behind the symbolic tensor.
-    """
+    """Return the result of a call of a tensor and arguments that hold sizes of a trace; None if they hold none."""
     sizes: list[Any] = []
     form = [_form(argument, sizes) for argument in arguments]
     if not sizes:

@@ -69,10 +69,7 @@ def run_session(session: onnxruntime.InferenceSession, inputs: Arrays, *, strict
 
 
 def first_batch(model: onnx.ModelProto, inputs: Arrays) -> dict[str, Array]:
-    """Return the first batch of samples, filled up by repetition, if the file has a fixed batch; else all samples.
-
-    RunError is raised if the samples cannot be divided.
-    """
+    """Return the first batch of samples, filled up by repetition, if the file has a fixed batch; else all samples."""
     split = _split_of({name: shape for name, (shape, _) in fed_inputs(model).items()}, inputs)
     return dict(inputs) if split is None else split.part(inputs, 0)
 

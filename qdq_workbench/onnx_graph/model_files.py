@@ -35,8 +35,8 @@ def read_model(
 ) -> onnx.ModelProto:
     """Return an ONNX model, with the data that it keeps in other files; raise FileAccessError if it cannot be read.
 
-    `refusal` is the class of the error for a file that is no ONNX model, and `advice` a part of it; the one about a
-    LiteRT file holds `in_place_of_litert`, the functions that read it.
+    `refusal` is raised for a file that is no ONNX model; the one for a LiteRT file holds `in_place_of_litert`, the
+    functions that read it.
     """
     received = f"Received: path={str(path)!r}"
     if is_litert(path):
@@ -56,8 +56,7 @@ def read_model(
 def write_model(proto: onnx.ModelProto, path: str | pathlib.Path) -> pathlib.Path:
     """Write an ONNX model atomically and return its path; a second file has its constants where one cannot hold them.
 
-    A large model is emptied of its constants. OutputPathError is raised if a file cannot be written, ExportError if
-    `onnx.checker` refuses a large model, which it checks from the file alone.
+    A large model is emptied of its constants, and `onnx.checker` checks it from the file alone.
     """
     target = check_place(path)
     # Read first: the file that refers to the earlier data is about to be replaced.

@@ -48,10 +48,9 @@ def run_once(
 def open_session(
     model: str | bytes, options: onnxruntime.SessionOptions, disabled: Iterable[str] = ()
 ) -> onnxruntime.InferenceSession:
-    """Return an ONNX Runtime session on the CPU for a path or the contents of a file, without the disabled optimizers.
+    """Return an ONNX Runtime session on the CPU for a file's path or contents; raise VerificationError if refused.
 
     A file that ONNX Runtime refuses only because of its own rewriting of int8 pairs is opened without that rewriting.
-    VerificationError is raised if ONNX Runtime refuses the file.
     """
     without = list(disabled)
     try:
@@ -82,7 +81,7 @@ def session_source(proto: onnx.ModelProto) -> Iterator[str | bytes]:
 
 
 def save_whole(proto: onnx.ModelProto, path: pathlib.Path) -> str:
-    """Write a model of any size to a file in a temporary folder, with large constants beside it; return the path.
+    """Write a model of any size to a file, a large one with its constants beside it; return the path.
 
     The model keeps its constants.
     """

@@ -17,11 +17,7 @@ _FEW_BITS = 4
 
 
 def axes_for_blocks(node: Node, weight: str, site: Mapping[str, Any] | None, author: str) -> tuple[int, ...]:
-    """Return the axes that blocks of a weight may lie along; empty if its settings have no block size.
-
-    SpecError, which names the author of the settings, is raised if the layer is no matrix product, or the settings
-    choose an axis that it does not sum over.
-    """
+    """Return the axes that blocks of a weight may lie along; empty if its settings have no block size."""
     if site is None or site.get("block_size") is None:
         return ()
     axes = block_axes(node, weight)
@@ -46,10 +42,9 @@ def axes_for_blocks(node: Node, weight: str, site: Mapping[str, Any] | None, aut
 def check_blocks(
     graph: ModelGraph, placements: Iterable[Placement], target: Target, reads: Mapping[tuple[str, int], Placement]
 ) -> None:
-    """Raise SpecError if weights are in blocks that the target does not support, or beside a quantized input.
+    """Raise SpecError for weights in blocks that the target does not support, or 8-bit ones beside a quantized input.
 
-    `reads` has the placement of a quantized input by node name and input index; a layer with 8-bit blocks must not have
-    one.
+    `reads` has the placement of a quantized input by node name and input index.
     """
     for placement in placements:
         if placement.quantizer.block_size is None:

@@ -134,10 +134,9 @@ class Merged:
                 self.added[node.name] = self.into[node.name] = layer.name
 
     def behind(self, node: Node, stops: Collection[str], fused: Collection[str]) -> str:
-        """Return the output tensor of everything that the kernel of a node computes.
+        """Return the output tensor of everything that the kernel of a node computes, activations in `fused` included.
 
-        `stops` are tensors that must exist, because they have a pair; `fused` are the activations that the runtime
-        fuses with a kernel.
+        `stops` are tensors that must exist, because they have a pair.
         """
         tensor = node.outputs[0]
         # The activation inside a layer is the last step of its kernel; nothing behind it is fused.
@@ -259,10 +258,7 @@ def _joins_gemm(graph: ModelGraph, addition: Node, layer: Node) -> bool:
 
 
 def is_per_channel(graph: ModelGraph, operation: Node, layer: Node) -> bool:
-    """Return whether an operation such as `x * c` has a constant with one value, or one per channel of a layer.
-
-    The layer is the convolution whose result the operation reads.
-    """
+    """Return whether an operation such as `x * c` has a constant with one value, or one per channel of `layer`."""
     constant, shape = operation.settings.get("constant_shape"), graph.tensors[layer.outputs[0]].shape
     if constant is None or len(operation.inputs) != 1 or len(constant) > len(shape):
         return False

@@ -32,8 +32,6 @@ def bias_scale(input_scale: np.ndarray, weight_scale: np.ndarray) -> np.ndarray:
 def bias_codes(bias: np.ndarray, scale: np.ndarray) -> np.ndarray | None:
     """Return the int32 codes of a bias of shape (C,); None if one exceeds 2^30 in magnitude or a scale is 0.
 
-    The scale has rank 0 or shape (C,).
-
     Example:
         >>> bias_codes(np.array([0.5, -0.25]), np.float32(0.125))
         array([ 4, -2], dtype=int32)

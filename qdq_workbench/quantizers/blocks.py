@@ -23,9 +23,7 @@ Array = npt.NDArray[Any]
 
 
 def other_axes(rank: int, axis: int | None) -> tuple[int, ...]:
-    """Return the axes over which a scale is shared: all except `axis`, or all if that is None.
-
-    `axis` may count from the end. QuantizerError is raised if a tensor of this rank has no such axis.
+    """Return the axes over which a scale is shared: all but `axis`, or all for None; QuantizerError for no such axis.
 
     Example:
         >>> other_axes(4, -1)

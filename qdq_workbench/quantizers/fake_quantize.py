@@ -36,8 +36,7 @@ def fake_quantize_tensor(x: Any, minimum: Any, maximum: Any, spec: QuantizerSpec
 
     Both ends of the range are numbers, or have shape `(C,)` for one per slice along `spec.axis`; the range is extended
     to contain 0. float16 and bfloat16 are computed in float32 and cast back. The gradient passes where `x` lies between
-    the lowest and highest values of the grid and is 0 elsewhere; the range gets none. QuantizerError is raised if `x`
-    is not floating point.
+    the lowest and highest values of the grid and is 0 elsewhere; the range gets none.
 
     Example:
         >>> fake_quantize_tensor(tf.constant([0.6, 2.5, 200.0]), -127.0, 127.0, QuantizerSpec()).numpy()
@@ -70,7 +69,7 @@ def _grid_of(x: Any, minimum: Any, maximum: Any, spec: QuantizerSpec) -> tuple[A
 
 
 def on_grid(values: Any, scale: Any, code_low: Bound, code_high: Bound) -> Any:
-    """Return the values of a tensor rounded to the nearest values on a grid, whose codes are minus the zero point.
+    """Return values rounded to the nearest ones on a grid; both codes are those of the grid minus the zero point.
 
     The scale is not a constant of the graph (see the top of the file).
     """
@@ -110,10 +109,9 @@ def fake_quantize_weight(w: Any, spec: QuantizerSpec, *, jit: bool = False) -> A
     has its own, with `block_size` every block. The codes of the result are those of `numerics.quantize(w,
     qparams_from_range(*weight_range(w, spec), spec))`, bit for bit; float16 and bfloat16 are computed in float32 and
     cast back. The gradient passes unchanged, because no weight lies outside its own range. All values that share a
-    range with a NaN become NaN. An empty weight is returned unchanged.
+    range with a NaN become NaN.
 
     `jit` compiles with XLA, once per shape: two to four times faster for large weights with ranges per channel.
-    QuantizerError is raised if `w` is not floating point or has no such axis.
 
     Example:
         >>> spec = QuantizerSpec(num_bits=4, narrow_range=True)

@@ -33,8 +33,6 @@ QUANTIZERS: dict[str, type[Quantizer]] = {
 def make_quantizer(spec: QuantizerSpec, method: QuantizerMethod | None, default: str) -> Quantizer:
     """Return a new quantizer for a placement's grid and method; `default` names the method to use for None.
 
-    QuantizerError is raised if a custom quantizer's class is unknown, or is no subclass of `Quantizer`.
-
     Example:
         >>> make_quantizer(QuantizerSpec(num_bits=4), QuantizerMethod("lsq"), "last_value").spec.num_bits
         4

@@ -18,10 +18,7 @@ def count() -> int:
 
 
 def extremes(low: Any, high: Any) -> tuple[Any, Any]:
-    """Return the lowest and highest values over all replicas.
-
-    A replica without values gives +infinity as the lowest and -infinity as the highest one.
-    """
+    """Return the lowest and highest values over all replicas; one without values gives +infinity and -infinity."""
     context = tf.distribute.get_replica_context()
     slots = tf.one_hot(context.replica_id_in_sync_group, count(), on_value=True, off_value=False, dtype=tf.bool)
     # -high, so that one minimum reduces both ends.

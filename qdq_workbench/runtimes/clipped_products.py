@@ -31,9 +31,9 @@ def clipped_result(facts: PlanFacts, node: Node) -> str | None:
 
 
 def float_behind_clip(facts: PlanFacts, node: Node) -> str | None:
-    """Return the tensor behind a product whose ReLU or Clip keeps it in float: what the ReLU writes or the Clip reads.
+    """Return the tensor that the ReLU or Clip behind a product of quantized operands keeps in float, or None.
 
-    The operands of the product are quantized; None if nothing keeps its result in float.
+    It is what the ReLU writes, or the Clip reads.
     """
     tensor, propagation = clipped_result(facts, node), propagation_of(facts)
     if tensor is None:

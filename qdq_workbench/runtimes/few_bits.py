@@ -29,10 +29,7 @@ def why_clipped(facts: PlanFacts, tensor: str) -> Verdict | None:
 
 
 def why_packed(facts: PlanFacts, node: Node) -> Verdict | None:
-    """Return the verdict on a layer with a weight that the file holds as 4-bit integers; None if it has none.
-
-    Its weights are not in blocks.
-    """
+    """Return the verdict on a layer with a weight that the file holds as 4-bit integers; None if it has none."""
     packed = facts.packed_weights(node)
     if not packed:
         return None

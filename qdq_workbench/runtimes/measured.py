@@ -83,11 +83,7 @@ class Island:
 
 
 def measured_islands(plan: PlacementPlan, layers: Sequence[LayerExplanation], latency: Latency) -> tuple[Island, ...]:
-    """Return the islands of a plan with their measured gains, the largest loss first.
-
-    SpecError is raised if the plan is for another runtime than the measured one, or the measurement has no float file
-    beside it or is of other layers.
-    """
+    """Return the islands of a plan with their measured gains, the largest loss first."""
     _check(plan, latency)
     islands = _Islands(plan, layers)
     for gain in latency.gains:

@@ -331,10 +331,7 @@ def _entry_from_dict(fields: Any, position: int) -> LayerConfig:
 
 
 def config_from_dict(data: Any, label: str) -> Any:
-    """Rebuild a `quantize_config`: plain settings, or the user's own class as Keras serialized it.
-
-    SpecError, which names `label`, is raised if the user's class cannot be found, or a setting is unknown.
-    """
+    """Rebuild a `quantize_config`: plain settings, or the user's own class as Keras serialized it."""
     if not isinstance(data, dict) or "class_name" not in data:
         return LayerQuantizeConfig.from_config(data)
     # Not at the top: specifications work without loading Keras.

@@ -49,10 +49,7 @@ def check_integers(proto: onnx.ModelProto, q_model: QuantizedModel) -> Check:
 
 
 def pair_differences(found: Mapping[str, QDQPair], q_model: QuantizedModel) -> Iterator[tuple[str, str]]:
-    """Yield every pair of a file that the model has, with how its grid differs from the model's range, "" for not.
-
-    `found` is from `read_pairs`; the model is planned for the file's target.
-    """
+    """Yield every pair of a file that the model has, with how its grid differs from the model's range, "" for not."""
     ranges = q_model.activation_ranges()
     for tensor in q_model.plan.tensors:
         pair = found.get(tensor.name)

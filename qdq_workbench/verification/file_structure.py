@@ -123,8 +123,7 @@ def layout_free_digest(
 ) -> str:
     """Hash the counts of each integer under each (scale, zero point), which do not depend on the layout.
 
-    Scales have rank 0, shape (C,), or one value per block of `block_size` values; they or the blocks lie along `axis`
-    of the codes, None per tensor.
+    The scales, or the blocks of `block_size` values that have one each, lie along `axis` of the codes; None per tensor.
     """
     rows = _rows(codes, np.shape(scale), axis, block_size)
     scales, zeros = np.asarray(scale, np.float32).reshape(-1), np.asarray(zero).reshape(-1)

@@ -81,10 +81,7 @@ class IntegerKernels:
 
 
 def count_integer_kernels(model: onnx.ModelProto | str | os.PathLike[str]) -> IntegerKernels:
-    """Return which compute nodes of a file, or of a model, run on integers in ONNX Runtime with all optimizations.
-
-    VerificationError is raised if ONNX Runtime cannot load the file.
-    """
+    """Return which compute nodes of a file run on integers in ONNX Runtime with all optimizations."""
     with scratch_folder() as folder:
         original, path = _as_file(model, folder)
         optimized = optimized_graph(path, folder / "optimized.onnx")
@@ -100,8 +97,7 @@ def _as_file(model: onnx.ModelProto | str | os.PathLike[str], folder: pathlib.Pa
 def optimized_graph(model: str | bytes, written: pathlib.Path) -> onnx.ModelProto:
     """Return ONNX Runtime's graph of a file after all optimizations, without the data of external initializers.
 
-    The file is a path or its contents. The runtime writes its graph to `written`, in a temporary folder, and
-    "weights.bin" beside it. VerificationError is raised if it refuses the file.
+    The runtime writes its graph to `written`, in a temporary folder, and "weights.bin" beside it.
     """
     import onnxruntime
 

@@ -33,9 +33,9 @@ def moved_outputs(
     wanted: Arrays,
     move: Callable[[str, np.ndarray], np.ndarray],
 ) -> Sequence[Arrays]:
-    """Return the outputs of a model, which is only read, for several moved copies of the samples.
+    """Return the outputs of a model for several copies of the samples that `move` has changed.
 
-    `wanted` are the outputs for the samples; `move` returns moved values of a tensor, from its name and its values.
+    `wanted` are the outputs for the samples themselves.
     """
     samples = list(inputs.values())
     behind = BehindTensors(q_model, samples, first_floats(q_model.plan.graph))

@@ -19,10 +19,9 @@ ROUNDED_OUTPUT = "ONNX Runtime returns this output as the dequantized value of i
 
 
 def moved_by_steps(values: np.ndarray, step: float | None, count: int, generator: np.random.Generator) -> np.ndarray:
-    """Return samples, along the first axis, with a few values of each moved by one quantization step.
+    """Return samples with `count` values of each moved by one quantization step; integer samples stay unchanged.
 
-    `step` is None for 1/255 of the range of the values; `count` values are moved in each sample. Integer samples stay
-    unchanged.
+    `step` is None for 1/255 of the range of the values.
     """
     if not np.issubdtype(values.dtype, np.floating):
         return values

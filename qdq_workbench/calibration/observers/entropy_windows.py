@@ -37,8 +37,8 @@ _AT_ONCE = 2048  # windows; bounds the memory of the arrays (windows, groups)
 def best_window(counts: Array, edges: Array, groups: int) -> tuple[float, float]:
     """Return the ends of the window around zero with the least relative entropy; the narrowest if several are equal.
 
-    `counts` has an even number of bins around zero, and a window is merged into `groups`. Nearly equal entropies are
-    compared as ONNX Runtime computes them, rounding errors included.
+    The bins around zero are even in number. Nearly equal entropies are compared as ONNX Runtime computes them, rounding
+    errors included.
     """
     middle = counts.size // 2
     half = np.arange(groups // 2, middle + 1)

@@ -95,10 +95,7 @@ ObserverClass = TypeVar("ObserverClass", bound=type[Observer])
 
 
 def register_observer(method: str) -> Callable[[ObserverClass], ObserverClass]:
-    """Return a class decorator that registers an observer under the name that users pass as `method=`.
-
-    It raises DataError if the name is taken.
-    """
+    """Return a class decorator that registers an observer under the name that users pass as `method=`."""
 
     def register(observer: ObserverClass) -> ObserverClass:
         OBSERVERS.add(method, observer)
@@ -109,8 +106,6 @@ def register_observer(method: str) -> Callable[[ObserverClass], ObserverClass]:
 
 def make_observer(method: str, tensor: str, spec: QuantizerSpec | None = None, **settings: Any) -> Observer:
     """Return a new observer of a calibration method; `spec` is the grid, None for unsigned, asymmetric, 8 bits.
-
-    DataError is raised if there is no such method, or the method has no such setting or rejects its value.
 
     Example:
         >>> observer = make_observer("minmax", "relu1")

@@ -21,9 +21,7 @@ _OF_KERAS = ("name", "built", "trainable", "dtype")
 def copy_from_attributes(layer: Any, name: str, *, float32: bool = False) -> Any:
     """Return a copy of a layer, made from its attributes that are named like the constructor's arguments.
 
-    It is for layers that cannot be copied through their own `get_config`; with `float32` the copy computes in float32,
-    whatever the dtype policies say. ValueError is raised if an argument is found nowhere, or the copy differs from the
-    layer.
+    ValueError is raised if an argument is found nowhere, or the copy differs from the layer.
     """
     config = config_from_attributes(layer)
     config = {**config, "name": name} if "name" in config else config

@@ -62,8 +62,7 @@ def build_optimizer(model: Any) -> None:
 def float_class(model: Any) -> Callable[..., Any]:
     """Return the constructor of a rebuilt float model: the source's class if that overrides training, else Keras's.
 
-    A class that overrides training, but has a constructor of its own or is no class of functional models, cannot be
-    kept; a UserWarning says so.
+    It warns of a class that cannot be kept, because it has a constructor of its own or is not one of functional models.
     """
     if not own_training(model):
         return keras.Model

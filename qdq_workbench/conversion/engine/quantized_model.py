@@ -321,10 +321,7 @@ class QuantizedModel(SettledFunctions, keras.Model):
 
 @functools.cache
 def quantized_class(own: type) -> type[QuantizedModel]:
-    """Return the class of quantized models that train as a user's class does: a subclass of both.
-
-    The constructor of the user's class is not called.
-    """
+    """Return the class of quantized models that train as a user's class does, whose constructor is not called."""
     small = small_model()
     QuantizedModel(small.inputs, small.outputs)  # at its first instance, Keras makes it a subclass of `Functional`
 

@@ -83,7 +83,7 @@ class Rebuilder:
     def rebuilt(self, name: str, model_class: Callable[..., Any] | None = None) -> Any:
         """Compute the graph, copy the weights and the user's attributes, and return the new model.
 
-        `model_class` is its constructor; None for `float_class` of the source.
+        `model_class` is None for `float_class` of the source.
         """
         source = self.bound.model
         with collector_paused():
@@ -162,7 +162,7 @@ class Rebuilder:
         return take_name(name, self._taken)
 
     def named(self, tensor: Any, name: str) -> Any:
-        """Rename the operation that produced a new symbolic tensor, with a number appended if the name is taken.
+        """Rename the operation that produced a symbolic tensor; a number is appended if the name is taken.
 
         Keras names it after its class.
         """
@@ -236,8 +236,7 @@ def model_name(name: str) -> str:
 def clone_operation(operation: Any, name: str, *, float32: bool = False) -> Any:
     """Return a fresh, unconnected copy of a layer or operation under another name; variables are not copied.
 
-    With `float32` the copy computes in float32, whatever the dtype policies say. UnsupportedModelError is raised if the
-    layer can be copied neither from its configuration nor from its attributes.
+    With `float32` it computes in that type, whatever its dtype policies.
     """
     if type(operation) is keras.layers.Lambda:
         return _clone_lambda(operation, name)

@@ -127,10 +127,7 @@ def in_float32(q_model: QuantizedModel) -> QuantizedModel:
 
 
 def replan(q_model: QuantizedModel, plan: PlacementPlan) -> QuantizedModel:
-    """Return a copy of a calibrated quantized model with the Q/DQ pairs of another plan of the same graph.
-
-    Tensors that the plan quantizes and whose range is unknown stay uncalibrated.
-    """
+    """Return a copy of a calibrated model with the Q/DQ pairs of another plan; unknown ranges stay uncalibrated."""
     check_quantized(q_model)
     return _rebuilt(q_model, plan, ranges_under(q_model, plan))
 

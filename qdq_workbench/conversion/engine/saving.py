@@ -29,8 +29,7 @@ def save_whole(
 ) -> None:
     """Save a model with `write`, Keras's `model.save`, but atomically; `zipped` is False for a folder.
 
-    Names that Keras rejects, and remote paths (`://`), are passed to Keras unchanged. UnsupportedModelError is raised
-    if Keras could not load the file.
+    Names that Keras rejects, and remote paths (`://`), are passed to Keras unchanged.
     """
     as_folder = zipped is not None and not zipped
     if not as_folder:

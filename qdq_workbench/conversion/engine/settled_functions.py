@@ -75,17 +75,17 @@ class SettledFunctions:
 
     @adds_to_training
     def make_train_function(self, force: bool = False) -> Any:
-        """Create the training function, as Keras does at the start of `fit`; `force` replaces an existing one."""
+        """Create the training function, as Keras does for `fit`; `force` replaces an existing one."""
         _make(self, "train", super().make_train_function, force)  # type: ignore[misc]
 
     @adds_to_training
     def make_test_function(self, force: bool = False) -> Any:
-        """Create the evaluation function, as Keras does at the start of `evaluate`; `force` replaces an older one."""
+        """Create the evaluation function, as Keras does for `evaluate`; `force` replaces an existing one."""
         _make(self, "test", super().make_test_function, force)  # type: ignore[misc]
 
     @adds_to_training
     def make_predict_function(self, force: bool = False) -> Any:
-        """Create the prediction function, as Keras does at the start of `predict`; `force` replaces an existing one."""
+        """Create the prediction function, as Keras does for `predict`; `force` replaces an existing one."""
         _make(self, "predict", super().make_predict_function, force)  # type: ignore[misc]
 
     @contextlib.contextmanager

@@ -76,10 +76,7 @@ def hard_sigmoid_of_keras_2(x: Any) -> Any:
 
 
 def translate(config: Any) -> Any:
-    """Translate the parsed JSON of a Keras 2 model to Keras 3, at any depth.
-
-    UnsupportedModelError is raised if layers have no counterpart in Keras 3; the message names them.
-    """
+    """Translate the parsed JSON of a Keras 2 model to Keras 3, at any depth; refuse operations that Keras 3 lacks."""
     unknown: list[str] = []
     translated = _count_calls_from_zero(_translate(config, unknown))
     if unknown:

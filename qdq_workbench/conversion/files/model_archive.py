@@ -39,10 +39,9 @@ _OTHERS |= dict.fromkeys((".yaml", ".yml"), _OTHERS[".json"].replace("is JSON", 
 
 
 def check_archive(file: pathlib.Path) -> None:
-    """Refuse a file, known not to be HDF5, unless it is a complete `.keras` archive of Keras 3.
+    """Refuse a file, known not to be HDF5, unless it is a complete `.keras` archive of Keras 3 with its own data.
 
-    The message names what it is. The error is UnsupportedModelError for another kind, a cut-off archive or one of Keras
-    2, FileAccessError if the weights are in another file, and BadZipFile for a damaged part.
+    The message says what the file is. BadZipFile is raised for a damaged part.
     """
     if file.suffix.lower() in _OTHERS:
         raise UnsupportedModelError(

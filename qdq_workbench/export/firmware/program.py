@@ -65,10 +65,10 @@ class Program:
     def add(
         self, name: str, operator: str, sources: tuple[Integers | Floats, ...], result: Integers | Floats, **parts: Any
     ) -> None:
-        """Add a node; raise ExportError if another one has its name, for most nodes that of the call it computes.
+        """Add a node; its name, for most nodes that of the call that it computes, must be new.
 
-        Of the node's settings, `arrays` maps a role, such as "weights", to the name of an array, and `layers` lists the
-        calls that the node computes, by default `name`.
+        Its `arrays` map a role, such as "weights", to the name of an array; its `layers` are the calls that it
+        computes, by default `name`.
         """
         if name in self._names:
             raise ExportError(
@@ -83,8 +83,7 @@ class Program:
     def write(self, pending: Pending, name: str, encoding: Encoding, *, node: str = "") -> Integers:
         """Add the node of a kernel with an integer result, unless it is there with this grid and this activation.
 
-        `name` is the result's, as for `integers`; `node` that of the node, "" for the kernel's call. ExportError is
-        raised if the result is read in two forms.
+        `name` is the result's, as for `integers`; `node` that of the node, "" for the kernel's call.
         """
         for low, high, found in pending.written:
             alike = (low, high) == (pending.low, pending.high)

@@ -69,10 +69,7 @@ def constant_fits(values: np.ndarray, kind: HalfType, *, elementwise: bool) -> b
 
 
 def scale_fits(scale: np.ndarray, farthest: np.ndarray, kind: HalfType) -> bool:
-    """Return whether float32 scales may be written in half precision.
-
-    `farthest` has the largest distance of a code from its zero point, per scale; 0 where all values are zero.
-    """
+    """Return whether scales may be written in half precision; `farthest` is the largest |code - zero point| of each."""
     wide = np.asarray(scale, np.float64)
     error = np.abs(rounded_scale(scale, kind).astype(np.float64) - wide)
     return bool(np.all(np.where(farthest > 0, farthest * error, 0.0) <= LARGEST_SHIFT * wide))

@@ -61,9 +61,9 @@ class FloatGraph:
 
 
 def convert_float(cut: CutModel, *, opset: int, dynamic_batch: bool) -> FloatGraph:
-    """Translate the float graph of a cut model with tf2onnx; raise ExportError if that cannot translate an operation.
+    """Translate the float graph of a cut model with tf2onnx; newer opsets than its own go through onnx's upgrade.
 
-    Opsets newer than tf2onnx's go through onnx's upgrade. Without `dynamic_batch`, unknown batch sizes become 1.
+    Without `dynamic_batch`, unknown batch sizes become 1.
     """
     ends = EndNames.of(cut)
     with _quiet():

@@ -85,8 +85,7 @@ def trace(cut: CutModel, ends: EndNames, *, dynamic_batch: bool) -> tuple[Any, d
     """Trace the cut model as a function of model inputs, placeholders and weights.
 
     The result is the concrete function, whose structured outputs carry the names of outputs and sources, and the Keras
-    operation of each numbered scope. Without `dynamic_batch`, unknown batch sizes become 1. ExportError is raised if
-    the source of a pair has another rank than its symbolic tensor.
+    operation of each numbered scope. Without `dynamic_batch`, unknown batch sizes become 1.
     """
     import keras
     import tensorflow as tf

@@ -40,9 +40,8 @@ class Names:
 def convert(model: Any, names: Names, batch: int | None, *, integers: bool) -> bytes:
     """Convert a model with its variables frozen, because the converter stores only constants as integers.
 
-    The model has a fake-quant operation for every pair; without `integers` it has no integer activations, and the file
-    is in float. The batch size is None for an open one. ExportError is raised if the converter has no form of the
-    model.
+    ExportError is raised if the converter has no form of the model. Without `integers` the file is in float; an open
+    batch size is None.
     """
     from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
