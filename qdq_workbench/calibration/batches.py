@@ -22,17 +22,11 @@ _ADVICE = (
 
 
 def input_batches(model: keras.Model, data: Any, batch_size: int = 32) -> Iterator[list[Any]]:
-    """Yield the model inputs of every batch, as flat lists of arrays in the model's input order.
+    """Yield the inputs of every batch, in the model's input order; raise DataError for no data, or unfit ones.
 
-    Args:
-        model: The model whose inputs the batches must fit.
-        data: Samples as one array (or one per input, also in a tuple with labels behind them), a `tf.data.Dataset`, a
-            Keras `PyDataset`, a function that returns an iterable, or an iterable of batches. Labels are ignored;
-            as many labels as inputs, of their shapes, are taken for a second batch: give a dataset then.
-        batch_size: The batch size for data given as arrays.
-
-    Raises:
-        DataError: If there is no data, or a batch has the wrong shape or no real numbers.
+    `data` are samples as one array (or one per input, also in a tuple with labels behind them), a `tf.data.Dataset`, a
+    Keras `PyDataset`, a function that returns an iterable, or an iterable of batches. Labels are ignored; as many
+    labels as inputs, of their shapes, are taken for a second batch: give a dataset then.
     """
     _check_batch_size(batch_size)
     found = 0
@@ -144,12 +138,7 @@ def _inputs_of(model: keras.Model, batch: Any) -> list[Any]:
 
 
 def named_inputs(shapes: Mapping[str, Sequence[int | None]], name: str = "") -> Any:
-    """Return all that reading data asks of a Keras model, for a file.
-
-    Args:
-        shapes: The shapes of its inputs by name, the batch first.
-        name: Its name in errors.
-    """
+    """Return all that reading data asks of a Keras model, for a file with inputs of these shapes, the batch first."""
     tensors = [SimpleNamespace(name=key, shape=tuple(shape)) for key, shape in shapes.items()]
     return SimpleNamespace(name=name, inputs=tensors, _inputs_struct=tensors)
 

@@ -43,12 +43,8 @@ def scale_remarks(
 ) -> tuple[str, ...]:
     """Return a remark for every input whose data are many times larger or smaller than its range.
 
-    Args:
-        known: The ranges by input name, in input order; see `input_ranges`.
-        batches: Batches with one array per input.
-        source: The origin of the data for the text, with a leading space, such as " in 'x.npy'".
-        covered: The words before the ranges in the text.
-        replaces: Whether the data replace the model's ranges.
+    `known` has the ranges in input order; `source` is the origin of the data with a leading space, such as " in
+    'x.npy'", and `covered` the words before the ranges; with `replaces` the data replace the model's ranges.
     """
     found: dict[str, _Seen] = {}
     for batch in batches if known else ():

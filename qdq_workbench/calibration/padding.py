@@ -21,9 +21,8 @@ Counts = npt.NDArray[np.bool_]
 def mask_of(value: Any, *readers: Any) -> Any:
     """Return the mask of a tensor, False for padding; None if it has none that belongs to its first axes.
 
-    Args:
-        value: The tensor, as the result of a layer's call.
-        *readers: The layers that read it; if one of them does not support masking, there is no mask.
+    `value` is the result of a layer's call; if one of the layers that read it does not support masking, there is no
+    mask.
     """
     mask = getattr(value, "_keras_mask", None)
     if mask is None or not all(getattr(reader, "supports_masking", False) for reader in readers):

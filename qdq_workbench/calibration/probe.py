@@ -77,12 +77,7 @@ class Probe:
         self.batches = 0
 
     def read_all(self, batches: Iterator[Inputs], *, ahead: bool) -> Iterator[Inputs]:
-        """Read batches; yield each after all observers have been updated with it.
-
-        Args:
-            batches: The model's inputs, batch by batch.
-            ahead: Whether the next batch may be fetched while the model computes the current one.
-        """
+        """Yield each batch after all observers have read it; `ahead` fetches the next one while the model computes."""
         ahead = ahead and not self._reader.few_calls
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="calibration") as pool:
             waiting: tuple[Inputs, Callable[[], list[Any]]] | None = None

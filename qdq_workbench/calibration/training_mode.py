@@ -72,11 +72,9 @@ class FirstSamples:
 
 
 def warn_of_unsettled(tensors: Mapping[str, tuple[Range, Range]], *, begins_anew: bool) -> None:
-    """Warn that ranges do not fit training, with the reason and advice.
+    """Warn that ranges, given as (at inference, in training), do not fit training, with the reason and advice.
 
-    Args:
-        tensors: By tensor, the ranges at inference and in training.
-        begins_anew: Whether training determines the ranges again.
+    With `begins_anew`, training determines the ranges again.
     """
     shown = "; ".join(
         f"{name!r} {found[0]:.3g} .. {found[1]:.3g}, in training {training[0]:.3g} .. {training[1]:.3g}"

@@ -52,26 +52,12 @@ def build_onnx(
     dynamic_batch: bool = True,
     half: HalfRequest | None = None,
 ) -> onnx.ModelProto:
-    """Build the QDQ ONNX model of a cut model.
+    """Build the QDQ ONNX model of a cut model, with exactly one encoding for each of its pairs and weights.
 
-    Args:
-        cut: The float model, cut at its pairs.
-        activations: Pair name -> per-tensor encoding, one for every pair of `cut`.
-        weights: Weight name -> encoding with codes, one for every weight of `cut`.
-        target: The target; it decides whether biases become int32.
-        opset: ONNX opset, 13 to 26 (or the newest that the installed onnx knows); None for 17, or 21 where 16-bit
-            integers or blocks need it.
-        dynamic_batch: Keep the batch size open; otherwise it is 1.
-        half: The half-precision type of the floats and the rule for what stays in float32; None for float32. Its
-            fields `half` and `kept` are set.
-
-    Returns:
-        A model that passes `onnx.checker`, with the inputs and outputs of `cut` by name and order, and with all
-        pairs and weights of `cut` that an output depends on.
-
-    Raises:
-        ExportError: If an encoding is missing, has no pair or weight, or has an axis on an activation; if the opset
-            is not supported; or if an operation of the model has no ONNX form.
+    The result passes `onnx.checker`, and has the inputs and outputs of `cut` by name and order, and all its pairs and
+    weights that an output depends on. `opset` is None for 17, or a newer one where 16-bit integers, blocks or half
+    precision need it. Without `dynamic_batch` the batch size is 1. `half` is None for float32; its fields `half` and
+    `kept` are set.
     """
     cut.check()
     _check_encodings(cut, activations, weights)

@@ -25,15 +25,7 @@ from qdq_workbench.quantizers import numerics
 
 
 def encode_activations(q_model: QuantizedModel) -> dict[str, Encoding]:
-    """Return the encoding of every quantized activation tensor.
-
-    Args:
-        q_model: A calibrated model.
-
-    Raises:
-        UncalibratedError: If a tensor has no range; the message lists them.
-        ExportError: If a tensor's quantizer has no grid.
-    """
+    """Return the encoding of every quantized activation tensor; raise UncalibratedError if some have no range."""
     # First: calibration sets no range of a quantizer without a grid, so the advice below would not help.
     own = [layer for layer in q_model.activation_quantizers if not layer.quantizer.has_grid]
     if own:
@@ -64,15 +56,9 @@ def encode_weights(
 ) -> dict[str, Encoding]:
     """Return the encoding of every quantized weight, batch normalizations folded in.
 
-    Weight scales are raised as far as an int32 bias needs it, for every target: a runtime may quantize float biases
-    itself, and ONNX Runtime then lets them overflow.
-
-    Args:
-        q_model: The model.
-        folds: The batch normalizations that are folded.
-        biases: Weight name -> float bias of its layer, with the batch normalization folded in; layers without a bias
-            are missing.
-        activations: The encodings of the activation tensors.
+    `biases` has the float bias of the layer by weight name, with the batch normalization folded in. Weight scales are
+    raised as far as an int32 bias needs it, for every target: a runtime may quantize float biases itself, and ONNX
+    Runtime then lets them overflow.
     """
     integers = integer_weights(q_model)
     folded = {pair.layer.layer: pair for pair in folds}

@@ -104,26 +104,14 @@ class BiasEncoding:
 
 
 def encode_bias(bias: np.ndarray, data: Encoding, weight: Encoding) -> BiasEncoding | None:
-    """Encode a bias as `build_onnx` does for a layer with an integer kernel.
-
-    Args:
-        bias: Float bias, shape (C,).
-        data: Encoding of the layer's input.
-        weight: Encoding of the layer's weight, after `raise_scale_for_bias`.
-
-    Returns:
-        The encoding, or None where a code would overflow.
-    """
+    """Encode a bias as `build_onnx` does behind `raise_scale_for_bias`; None if a code exceeds 2^30 or a scale is 0."""
     scale = bias_scale(data.scale, weight.scale)
     codes = bias_codes(bias, scale)
     return None if codes is None else BiasEncoding(scale, codes)
 
 
 def pack_pairs(codes: np.ndarray) -> np.ndarray:
-    """Return 4-bit codes packed two in a byte, the first one in the lower half, as LiteRT and ONNX files hold them.
-
-    Args:
-        codes: Integers from -8 to 7, or from 0 to 15.
+    """Return 4-bit codes, signed or not, packed two in a byte, the first one in the lower half, as files hold them.
 
     Example:
         >>> pack_pairs(np.array([1, -1, 7])).tolist()
@@ -135,16 +123,10 @@ def pack_pairs(codes: np.ndarray) -> np.ndarray:
 
 
 def clip_bounds(encoding: Encoding) -> tuple[np.float32, np.float32] | None:
-    """Return the floats to which an activation must be clipped before QuantizeLinear.
+    """Return the floats to which an activation must be clipped before QuantizeLinear; None if its grid fills the type.
 
-    QuantizeLinear saturates at the ends of its integer type. A grid that does not fill the type (fewer bits, or
-    narrow range) needs a Clip to `(qmin - z) * s, (qmax - z) * s` in front.
-
-    Args:
-        encoding: A per-tensor encoding.
-
-    Returns:
-        The bounds, or None where the grid fills its integer type.
+    QuantizeLinear saturates at the ends of its integer type. A grid that does not fill the type (fewer bits, or narrow
+    range) needs a Clip to `(qmin - z) * s, (qmax - z) * s` in front.
     """
     if encoding.spec.fills_type:
         return None
@@ -154,21 +136,10 @@ def clip_bounds(encoding: Encoding) -> tuple[np.float32, np.float32] | None:
 
 
 def raise_scale_for_bias(weight: Encoding, bias: np.ndarray, input_scale: np.ndarray) -> Encoding:
-    """Raise the weight scales whose bias would overflow int32, and round those weights again.
+    """Raise the scales of a symmetric weight whose bias would overflow int32, and round those weights again.
 
-    Call it before simulating or exporting a layer whose bias is stored as int32; where nothing overflows the
-    encoding is returned as it is, so calling it twice does no harm.
-
-    Args:
-        weight: A symmetric weight encoding, per tensor or per output channel.
-        bias: Float bias, shape (C,), along the weight's axis.
-        input_scale: Scale of the layer's input, rank 0.
-
-    Returns:
-        An encoding under which `bias_codes` does not overflow.
-
-    Raises:
-        ExportError: If the encoding has no codes, or its axis has another length than the bias.
+    Call it before simulating or exporting a layer whose bias is stored as int32; where nothing overflows the encoding
+    is returned as it is, so calling it twice does no harm.
     """
     if weight.codes is None:
         raise ExportError("Only the encoding of a weight can be rounded again. Received: codes=None")
@@ -186,10 +157,7 @@ def raise_scale_for_bias(weight: Encoding, bias: np.ndarray, input_scale: np.nda
 def make_room_for_bias(weight: Encoding, bias: np.ndarray, input_scales: Sequence[np.ndarray]) -> Encoding:
     """Set the scales of all-zero channels to the least that their bias allows; raise those whose bias would overflow.
 
-    Args:
-        weight: A symmetric weight encoding, per tensor or per output channel.
-        bias: Float bias, shape (C,), along the weight's axis.
-        input_scales: Scale of the layer's input at every call whose input is quantized.
+    `input_scales` has the scale of the layer's input at every call whose input is quantized.
     """
     codes = np.asarray(weight.codes)
     codes, scale = bias_room.make_room_for_bias(codes, weight.scale, weight.zero_point, weight.spec, bias, input_scales)

@@ -40,14 +40,8 @@ _RUNNING_NUMBER = re.compile(r"__\d+(?=$|[:/])")
 def finish(graph: Graph, names: FloatGraph, *, dynamic_batch: bool, four_bits: Collection[str] = ()) -> onnx.ModelProto:
     """Return the graph as a model with its final names that `onnx.checker` accepts, as far as it fits into one file.
 
-    Args:
-        graph: The finished graph.
-        names: The names of its cut ends and traced scopes.
-        dynamic_batch: Whether an unknown first axis of inputs and outputs is named as the batch.
-        four_bits: Names of the weights whose integers are packed two in a byte.
-
-    Raises:
-        ExportError: If `onnx.checker` refuses the model, or a constant is larger than ONNX can hold.
+    With `dynamic_batch`, an unknown first axis of inputs and outputs is named as the batch; `four_bits` names the
+    weights whose integers are packed two in a byte.
     """
     model = assemble(graph, names, dynamic_batch=dynamic_batch, four_bits=four_bits)
     try:

@@ -32,14 +32,7 @@ class QDQWriter:
         self._shared: dict[tuple[bytes, bytes, str], tuple[str, str]] = {}
 
     def join_pair(self, name: str, encoding: Encoding, source: str, placeholder: str) -> None:
-        """Insert a Q/DQ pair between `source` and the readers of `placeholder`.
-
-        Args:
-            name: Name of the pair.
-            encoding: Its per-tensor encoding.
-            source: Tensor to quantize.
-            placeholder: Graph input of the quantized readers; it is removed.
-        """
+        """Insert a per-tensor Q/DQ pair between `source` and the readers of `placeholder`, an input that is removed."""
         graph = self._graph
         bounds = clip_bounds(encoding)
         if bounds is not None:
@@ -70,15 +63,7 @@ class QDQWriter:
         """Replace a weight input by an integer initializer and a DequantizeLinear directly before its readers.
 
         All readers share one initializer. Movements of data between the input and a reader (transposes, reshapes) are
-        applied to the integers, unless the readers need several layouts.
-
-        Args:
-            name: Name of the weight.
-            encoding: Its encoding, with codes in the layout of `source`.
-            source: The graph input of the weight; it is removed.
-
-        Raises:
-            ExportError: If the codes are missing or have another shape than the weight.
+        applied to the integers, which have the layout of `source`, unless the readers need several layouts.
         """
         graph = self._graph
         if encoding.codes is None or encoding.codes.shape != graph.shapes.get(source, encoding.codes.shape):
@@ -128,12 +113,7 @@ class QDQWriter:
 
 
 def narrows(graph: Graph, node: Node) -> bool:
-    """Return whether a node is the Clip of a pair whose grid leaves out values of its integer type.
-
-    Args:
-        graph: The graph.
-        node: A node of it.
-    """
+    """Return whether a node is the Clip of a pair whose grid leaves out values of its integer type."""
     pair = node.name.removesuffix(NARROWING)
     return node.op == "Clip" and [reader.name for reader in graph.readers(node.output)] == [f"{pair}/QuantizeLinear"]
 

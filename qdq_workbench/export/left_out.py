@@ -19,12 +19,7 @@ _SHOWN = 4
 
 
 def needed_ends(graph: Graph, ends: EndNames) -> set[str]:
-    """Return the names of the pairs and weights that an output of the model depends on.
-
-    Args:
-        graph: The float graph, still cut at its pairs; recurrent layers are in it.
-        ends: The names of the cut ends in it.
-    """
+    """Return the names of the pairs and weights that an output depends on, in a float graph still cut at its pairs."""
     pairs = {placeholder: name for name, placeholder in ends.placeholders.items()}
     weights = {source: name for name, source in ends.weights.items()}
     needed: set[str] = set()
@@ -48,11 +43,7 @@ def needed_ends(graph: Graph, ends: EndNames) -> set[str]:
 
 
 def written_tensors(proto: onnx.ModelProto) -> set[tuple[str, str]]:
-    """Return ("activation" or "weight", name) of every Q/DQ pair and integer weight of a file.
-
-    Args:
-        proto: The model; int32 biases do not count.
-    """
+    """Return ("activation" or "weight", name) of every Q/DQ pair and integer weight, but no int32 bias, of a file."""
     constants = {tensor.name: tensor.data_type for tensor in proto.graph.initializer}
     written = set()
     for node in proto.graph.node:

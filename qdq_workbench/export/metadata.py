@@ -31,14 +31,7 @@ _PACKAGES = ("keras", "tensorflow", "tensorflow-cpu", "tf2onnx", "onnx", "numpy"
 def write_metadata(
     proto: onnx.ModelProto, plan: PlacementPlan, encodings: Mapping[str, Encoding], float_type: str = FLOAT32
 ) -> None:
-    """Write plan, encodings and versions into a model's metadata.
-
-    Args:
-        proto: The model; it is changed.
-        plan: The plan that it was built from.
-        encodings: The encodings of its pairs and weights, by name.
-        float_type: The type of the floats.
-    """
+    """Write the plan that a model was built from, encodings, versions and its float type into its metadata."""
     data = {
         "plan": plan.to_dict(),
         "encodings": {name: describe(encoding) for name, encoding in encodings.items()},
@@ -122,11 +115,7 @@ def describe(encoding: Encoding) -> dict[str, Any]:
 
 
 def graph_digest(proto: onnx.ModelProto) -> str:
-    """Return the SHA-256 of a model's graph: nodes, attributes, constants, inputs and outputs.
-
-    Args:
-        proto: The model; its metadata are left out.
-    """
+    """Return the SHA-256 of a model's graph, without metadata: nodes, attributes, constants, inputs and outputs."""
     # Loading external data sets a field to its default, which must not change the hash, nor hashing the model.
     loaded = [
         tensor

@@ -18,12 +18,7 @@ def layers_by_name(paths: Collection[str]) -> dict[str, str]:
 
 
 def layer_of(name: str, layers: Mapping[str, str]) -> str | None:
-    """Return the layer whose name is the longest beginning of a node's name; None without one.
-
-    Args:
-        name: Name of the node, whose parts are separated by "/".
-        layers: From `layers_by_name`.
-    """
+    """Return the layer, of `layers_by_name`, whose name is the longest beginning of a node's name; None without one."""
     parts = name.split("/")
     candidates = ("/".join(parts[:count]) for count in range(len(parts), 0, -1))
     return next((layers[candidate] for candidate in candidates if candidate in layers), None)

@@ -147,15 +147,9 @@ def build_proto(
     dynamic_batch: bool,
     half: HalfRequest | None = None,
 ) -> tuple[onnx.ModelProto, int]:
-    """Return the ONNX model of a quantized model, and how many batch normalizations were folded.
+    """Return the ONNX model of a calibrated one, planned for `target`, and how many batch normalizations were folded.
 
-    Args:
-        q_model: A calibrated model, planned for `target`.
-        target: The target.
-        opset: The opset, or None.
-        dynamic_batch: Whether the batch dimension is open.
-        half: The half-precision type of the floats and the rule for what stays in float32; None for float32. Its
-            fields `half` and `kept` are set.
+    `half` is None for float32; its fields `half` and `kept` are set.
     """
     q_model = in_float32(q_model)
     activations = encode_activations(q_model)

@@ -34,13 +34,7 @@ _TIME_FIRST = [1, 0, 2]
 
 
 def insert_recurrent(graph: Graph, cut: CutModel, ends: EndNames) -> None:
-    """Write the recurrent layers that were taken out of a cut model.
-
-    Args:
-        graph: The float graph to change.
-        cut: The cut model.
-        ends: The names of its ends in the graph.
-    """
+    """Write the recurrent layers that were taken out of a cut model into its float graph."""
     for index, call in enumerate(cut.recurrent):
         sequences, *states = ends.calls[index].inputs
         writer = _LayerWriter(graph, call, _weight_inputs(graph, cut, ends, call.recurrent))

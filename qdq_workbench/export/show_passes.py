@@ -41,11 +41,9 @@ def described() -> str:
 
 
 def changes_on(path: str | os.PathLike[str], target: str) -> str:
-    """Return what each pass changes while a model is exported.
+    """Return what each pass changes while the model of a Keras file is exported.
 
-    Args:
-        path: A Keras file. A float model is quantized by default rules and calibrated on random inputs.
-        target: The target of a float model.
+    A float model is quantized for the target by default rules and calibrated on random inputs.
     """
     model = load_model(path)
     if not isinstance(model, QuantizedModel):

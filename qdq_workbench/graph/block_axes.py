@@ -11,12 +11,8 @@ from qdq_workbench.graph.output_axes import kernel_letters, owner_of
 def block_axes(node: Node, weight: str) -> tuple[int, ...]:
     """Return the axes that blocks of a weight may lie along, counted from 0; empty if it can have no blocks.
 
-    A matrix product sums over these axes, so that the values of one block are summed together. The rows of an
-    embedding are looked up whole: their blocks lie along the last axis.
-
-    Args:
-        node: A call of the layer.
-        weight: Name of the weight below the layer.
+    A matrix product sums over these axes, so that the values of one block are summed together. The rows of an embedding
+    are looked up whole: their blocks lie along the last axis.
 
     Example:
         >>> from qdq_workbench.graph.model_graph import Weight
@@ -47,12 +43,6 @@ def block_in_file(node: Node, weight: str, axis: int, block: int) -> int:
 
     Several summed axes are merged into one, the last of them innermost. A block that does not divide its axis is then
     cut into pieces of equal length, as `export.moved_scales` does.
-
-    Args:
-        node: A call of the layer.
-        weight: Name of the weight below the layer.
-        axis: The axis along which the blocks lie.
-        block: Their length.
 
     Example:
         >>> from qdq_workbench.graph.model_graph import Weight

@@ -11,18 +11,11 @@ _ELLIPSIS = "..."
 
 
 def count_products(equation: str, shapes: Sequence[Shape], batched: int = 0) -> int:
-    """Return the multiply-accumulate operations of an einsum for one sample.
+    """Return the multiply-accumulate operations of an einsum for one sample; 0 for a single operand.
 
     Operands are joined one by one, from the left, as ONNX Runtime does. An axis that only one of the two has and that
-    no later operand or result needs is summed before.
-
-    Args:
-        equation: For example `abc,cd->abd`; `...` and a missing result are supported.
-        shapes: The operands' shapes; an unknown size counts as 1.
-        batched: The operand whose first axis is the batch axis.
-
-    Returns:
-        The count; 0 for a single operand.
+    no later operand or result needs is summed before. The equation may have `...` and no result; unknown sizes count as
+    1, and so does the first axis of operand `batched`, the batch axis.
 
     Example:
         >>> count_products("abde,dec->abc", [(None, 10, 4, 8), (4, 8, 32)])

@@ -30,12 +30,9 @@ class Fold:
 def find_folds(graph: ModelGraph, kept: Collection[str] = (), integer_weights: Collection[str] = ()) -> list[Fold]:
     """Return the batch normalizations that can be folded without changing what the model computes.
 
-    The calls of a shared layer have one set of weights, so the same batch normalization must follow every call.
-
-    Args:
-        graph: The model.
-        kept: Tensors that must still exist afterwards, because they are quantized.
-        integer_weights: Names of quantized weights, whose integers folding must not change.
+    Those on `kept` tensors, which must still exist because they are quantized, are left out, and those that would
+    change the integers of a weight in `integer_weights`. The calls of a shared layer have one set of weights, so the
+    same batch normalization must follow every call.
     """
     found = [
         fold

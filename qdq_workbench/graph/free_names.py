@@ -8,11 +8,6 @@ from collections.abc import Container
 def free_name(name: str, taken: Container[str], separator: str = "_") -> str:
     """Return the name, with a number from 2 on if it is taken.
 
-    Args:
-        name: The wanted name.
-        taken: The existing names.
-        separator: The text between the name and its number.
-
     Example:
         >>> free_name("conv", {"conv", "conv_2"})
         'conv_3'
@@ -26,11 +21,6 @@ def free_name(name: str, taken: Container[str], separator: str = "_") -> str:
 
 def take_name(name: str, taken: set[str], separator: str = "_") -> str:
     """Return the result of `free_name`, and add it to the taken names.
-
-    Args:
-        name: The wanted name.
-        taken: The existing names.
-        separator: The text between the name and its number.
 
     Example:
         >>> taken = {"conv"}

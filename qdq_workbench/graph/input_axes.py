@@ -13,10 +13,6 @@ def input_axis(node: Node, weight: str) -> int | None:
     Channels are the last axis of what the kernel reads (of a channels-first convolution, the second one). Behind a
     depthwise kernel the inputs of the axis stay apart; all others are summed up over it.
 
-    Args:
-        node: A call of the layer.
-        weight: Name of the weight below the layer.
-
     Example:
         >>> from qdq_workbench.graph.model_graph import Weight
         >>> input_axis(Node("d", "d", "Dense", weights=(Weight("kernel", (4, 3)),)), "kernel")

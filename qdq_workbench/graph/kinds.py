@@ -239,9 +239,6 @@ KINDS: Mapping[str, Kind] = {name: kind for names, kind in _ROWS for name in nam
 def classes_where(holds: Callable[[Kind], bool]) -> tuple[str, ...]:
     """Return the names of the classes whose kind has a property.
 
-    Args:
-        holds: Returns whether a kind has it.
-
     Example:
         >>> classes_where(lambda kind: kind.holds_one)
         ('TimeDistributed', 'SpectralNormalization')
@@ -251,9 +248,6 @@ def classes_where(holds: Callable[[Kind], bool]) -> tuple[str, ...]:
 
 def classes_of(*roles: Role) -> tuple[str, ...]:
     """Return the names of the classes that have one of some roles.
-
-    Args:
-        *roles: The roles.
 
     Example:
         >>> classes_of("depthwise convolution")

@@ -76,33 +76,19 @@ def _keeps(node: Node) -> bool:
 
 
 def makes_never_negative(operator: str) -> bool:
-    """Return whether no result of an ONNX operator is negative; of a `Clip` only with a minimum from 0 on.
-
-    Args:
-        operator: Its type, such as `Relu`.
-    """
+    """Return whether no result of an ONNX operator is negative; of a `Clip` only with a minimum from 0 on."""
     return operator in _MAKING_OPERATORS
 
 
 def keeps_never_negative(operator: str, mode: str = "") -> bool:
-    """Return whether no result of an ONNX operator is negative if no input value is.
-
-    Args:
-        operator: Its type, such as `MaxPool`.
-        mode: The interpolation of a `Resize`; "" for the default.
-    """
+    """Return whether no result of an ONNX operator is negative if no input value is; `mode` is that of a `Resize`."""
     if operator == "Resize":
         return (mode or "nearest") in _RESIZE_MODES
     return operator in _KEEPING_OPERATORS
 
 
 def read_by(operator: str, inputs: Collection[str]) -> list[str]:
-    """Return the inputs of an ONNX operator that hold values, not sizes, axes or scales.
-
-    Args:
-        operator: Its type.
-        inputs: The names of its inputs; "" for one that is left out.
-    """
+    """Return the inputs of an ONNX operator that hold values, not sizes, axes or scales; "" is one that is left out."""
     names = list(inputs)
     if operator == "Concat":
         return names

@@ -108,10 +108,6 @@ def ends_in_convolution(graph: ModelGraph, tensor: str) -> bool:
 
     Recognises Conv, Conv-BN, Conv-BN-activation and Conv-BN[-activation]-Dropout. Every tensor in between must have a
     single reader inside the model; otherwise the convolution's result is needed elsewhere too.
-
-    Args:
-        graph: The model.
-        tensor: Name of the tensor whose producers are examined.
     """
     path = [tensor]
     found = {}
@@ -128,16 +124,9 @@ def ends_in_convolution(graph: ModelGraph, tensor: str) -> bool:
 
 
 def step_behind(graph: ModelGraph, tensor: str, stops: Collection[str], fuses: Callable[[Node], bool]) -> str:
-    """Return the output of the only reader of `tensor` if that reader is fused.
+    """Return the output of the only reader of `tensor` if that reader is fused, else `tensor` itself.
 
-    Args:
-        graph: The model.
-        tensor: Name of the tensor.
-        stops: Tensors that must exist, because they have a Q/DQ pair.
-        fuses: Returns whether a reader is fused.
-
-    Returns:
-        The reader's output; `tensor` itself if it is needed elsewhere or its reader is not fused.
+    `stops` are tensors that must exist, because they have a Q/DQ pair.
     """
     if tensor in stops or not graph.has_one_use(tensor):
         return tensor

@@ -12,10 +12,6 @@ def output_axes(node: Node, weight: str) -> tuple[int, ...] | None:
 
     An integer kernel sums products over the other axes, which is exact only if the values along them have one scale.
 
-    Args:
-        node: A call of the layer.
-        weight: Name of the weight below the layer.
-
     Example:
         >>> from qdq_workbench.graph.model_graph import Weight
         >>> output_axes(Node("d", "d", "Dense", weights=(Weight("kernel", (4, 3)),)), "kernel")
@@ -48,12 +44,7 @@ def _output_axes(node: Node, weight: str) -> tuple[int, ...] | None:
 
 
 def owner_of(node: Node, weight: str) -> tuple[Node | Part | None, tuple[int, ...]]:
-    """Return the layer, or the layer inside it, that holds a weight (None if there is none), and the weight's shape.
-
-    Args:
-        node: A call of the layer.
-        weight: Name of the weight below the layer.
-    """
+    """Return the layer, or the layer inside it, that holds a weight (None if there is none), and the weight's shape."""
     path = weight.rpartition("/")[0]
     owner = node if not path else next((part for part in node.parts if part.name == path), None)
     return owner, next((item.shape for item in node.weights if item.name == weight), ())

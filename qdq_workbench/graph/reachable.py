@@ -8,11 +8,7 @@ from qdq_workbench.graph.model_graph import Node
 
 
 def needed_nodes(nodes: Sequence[Node], outputs: Iterable[str]) -> set[str]:
-    """Return the names of the nodes that the outputs depend on.
-
-    Args:
-        nodes: Nodes in computing order.
-        outputs: Names of the tensors that are needed.
+    """Return the names of the nodes, given in computing order, that some tensors depend on.
 
     Example:
         >>> x = Node("x", "x", "InputLayer", outputs=("x",))

@@ -19,11 +19,7 @@ _BEHIND_SCORES = ("query/", "key/", "query_norm/", "key_norm/")
 
 
 def unread_weights(graph: ModelGraph, layer: str) -> frozenset[str]:
-    """Return the weights of a layer, by name, that no output of the model depends on.
-
-    Args:
-        graph: The model, without nodes that no output depends on.
-        layer: Path of the layer; a weight counts as read if any of its calls needs it.
+    """Return the weights of a layer, by name, that no output of the model depends on in any of the layer's calls.
 
     Example:
         >>> from qdq_workbench.graph.model_graph import Part, Tensor, Weight

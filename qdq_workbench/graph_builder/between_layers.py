@@ -69,13 +69,7 @@ class OwnWeight(keras.layers.Layer):
 
     @classmethod
     def of(cls, variable: Any, name: str, policy: Any) -> OwnWeight:
-        """Return a layer that holds an existing variable.
-
-        Args:
-            variable: The variable.
-            name: Name of the layer.
-            policy: The dtype policy of the composite layer.
-        """
+        """Return a layer that holds an existing variable; `policy` is the dtype policy of the composite layer."""
         dtype = keras.backend.standardize_dtype(variable.dtype)
         rules = {"regularizer": variable.regularizer, "constraint": variable.constraint}
         made = cls(variable.name, variable.shape, dtype, trained=variable.trainable, name=name, dtype=policy, **rules)
@@ -155,12 +149,7 @@ class SizeComputation(keras.layers.Layer):
         }
 
     def call(self, measured: Any, weights: Any = ()) -> Any:
-        """Compute the tensor.
-
-        Args:
-            measured: The tensors whose sizes are read.
-            weights: The values of weights.
-        """
+        """Compute the tensor from the tensors whose sizes are read and the values of weights."""
         measured, weights = keras.tree.flatten(measured), keras.tree.flatten(weights)
         values = {
             f"size {number}": tf.shape(measured[tensor])[axis]
@@ -222,12 +211,7 @@ class SizedReshape(keras.layers.Reshape):
         """Do nothing; there are no variables."""
 
     def call(self, inputs: Any, sizes: Any) -> Any:
-        """Return the reshaped tensor.
-
-        Args:
-            inputs: A tensor.
-            sizes: The whole new shape, a vector of integers.
-        """
+        """Return a tensor reshaped to the whole new shape, a vector of integers."""
         result = tf.reshape(inputs, sizes)
         result.set_shape(self.target_shape)
         return result

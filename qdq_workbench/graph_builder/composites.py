@@ -29,12 +29,8 @@ _LOCK = threading.RLock()
 def is_composite(operation: Any, *, inside: bool) -> bool:
     """Return whether a layer is entered: a layer of a custom class that holds layers and has no wrapper of its own.
 
-    Keras's own layers and subclasses of them are known to planning and not entered, except attention inside a
-    composite layer.
-
-    Args:
-        operation: A layer or operation.
-        inside: Whether it is called inside a composite layer.
+    Keras's own layers and subclasses of them are known to planning and not entered, except attention inside a composite
+    layer.
     """
     if not isinstance(operation, keras.layers.Layer) or isinstance(operation, keras.Model):
         return False
@@ -49,14 +45,7 @@ def is_composite(operation: Any, *, inside: bool) -> bool:
 
 
 def trace_of(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: list[Any]) -> Trace | str:
-    """Return the trace of one call of a layer, or the reason why there is none.
-
-    Args:
-        layer: A composite layer.
-        args: Positional arguments of the call; tensors are Keras's symbolic ones.
-        kwargs: Keyword arguments, likewise.
-        outputs: The symbolic tensors that the call produced.
-    """
+    """Return the trace of one call of a composite layer on symbolic tensors, or the reason why there is none."""
     state, form = _state(layer), _form(args, kwargs, outputs)
     with _LOCK:
         known = _TRACES.setdefault(layer, [])

@@ -18,12 +18,9 @@ def content(value: Any, others: Callable[[Any], Any] | None = None) -> Any:
     """Return a form of a value that equals the form of another one if both contain the same.
 
     Containers are entered. Arrays are compared by shape, dtype and numbers; symbolic tensors by their class, and in
-    containers not at all: a layer may record there what it has computed.
-
-    Args:
-        value: Any value.
-        others: The form of all other objects, with which constant tensors are compared by their numbers; by default
-            such an object, or constant tensor, equals itself alone. The forms refer to them weakly.
+    containers not at all: a layer may record there what it has computed. `others` returns the form of all other
+    objects, and with it constant tensors are compared by their numbers; by default such an object, or constant tensor,
+    equals itself alone. The forms refer to them weakly.
     """
     if isinstance(value, _PLAIN):
         return repr(value)

@@ -51,15 +51,7 @@ def describe(
     call: tuple[tuple[Any, ...], Mapping[str, Any]],
     outputs: tuple[str, ...],
 ) -> Node:
-    """Return the node of one call.
-
-    Args:
-        operation: The Keras layer or operation.
-        name: Name of the node.
-        path: Path of the layer.
-        call: Positional and keyword arguments of the call; tensors are `TensorRef`.
-        outputs: Names of the tensors that the call produces.
-    """
+    """Return the node of one call of a Keras layer or operation; tensors in the call are `TensorRef`."""
     is_layer = isinstance(operation, keras.layers.Layer)
     return Node(
         name=name,
@@ -88,10 +80,7 @@ def normalized_call(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return a layer call's arguments with the first one positional, as layer wrappers expect it.
 
-    Args:
-        operation: The Keras layer or operation; calls of operations are returned as they are.
-        args: Positional arguments.
-        kwargs: Keyword arguments.
+    Calls of operations are returned as they are.
     """
     if args or not isinstance(operation, keras.layers.Layer):
         return args, kwargs

@@ -28,8 +28,7 @@ _LOCAL = threading.local()
 def inlined_where_needed(layer: Any) -> Iterator[None]:
     """Let the layers inside a layer that Keras cannot record as one call be recorded by the calls that they make.
 
-    Args:
-        layer: A composite layer; those inside that compute in another precision are left as they are.
+    Those that compute in another precision are left as they are.
     """
     parts = [part for part in inner_layers(layer) if _is_known_by_its_code(part, layer)]
     for part in parts:
@@ -63,13 +62,7 @@ def _recorded(part: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def recorded_node(original: Any, *args: Any, **kwargs: Any) -> Any:
-    """Record a call as Keras does, unless the calls that the layer made have been recorded instead.
-
-    Args:
-        original: Keras's class of recorded calls.
-        *args: Its arguments.
-        **kwargs: Its arguments: `operation` is the layer, `outputs` are its results.
-    """
+    """Record a call with Keras's own class, unless the calls that the layer made have been recorded instead."""
     inlined: Any = getattr(_LOCAL, "inlined", None)
     _LOCAL.inlined = None
     if inlined is None or kwargs.get("operation") is not inlined:

@@ -58,24 +58,12 @@ def has_integers(operation: Any) -> bool:
 
 
 def integers_of(layer: Any) -> dict[str, KerasIntegers]:
-    """Return the integers of a layer's weights that Keras quantized, by name below the layer; empty for other layers.
-
-    Args:
-        layer: A layer of a graph that was read, or a copy made by `float_copy`.
-    """
+    """Return the integers of a layer's weights that Keras quantized, by weight name; empty for other layers."""
     return vars(layer).get(_HELD, {}) if isinstance(layer, keras.layers.Layer) else {}
 
 
 def float_copy(layer: Any, path: str) -> Any:
-    """Return a float copy of a layer, with the dequantized values of Keras's integers.
-
-    Args:
-        layer: A layer that Keras quantized, or that holds one; it is only read.
-        path: Path of the layer, for messages.
-
-    Raises:
-        UnsupportedModelError: If it is quantized in a way that no Q/DQ pair can express.
-    """
+    """Return a float copy of a layer that Keras quantized, or that holds one, with the dequantized values."""
     parts = [layer, *inner_layers(layer)]
     found = {index: _read(part, path) for index, part in enumerate(parts) if _mode_of(part) is not None}
     try:

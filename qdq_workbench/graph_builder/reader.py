@@ -195,14 +195,10 @@ class _Reader:
     def walk(
         self, steps: Iterable[Step], names: dict[int, str], prefix: str, training: bool | None, policy: Any = None
     ) -> None:
-        """Add the calls inside a model or a layer.
+        """Add the calls inside a model or a layer in order, and the names of their symbolic tensors by id to `names`.
 
-        Args:
-            steps: The calls in order.
-            names: The names of the symbolic tensors by id: at first those of the inputs; those of the calls are added.
-            prefix: The prefix of paths.
-            training: The `training` argument of the calls, if it is fixed.
-            policy: The dtype policy of the composite layer that contains the calls; None outside of one.
+        `training` is that argument of the calls, if it is fixed, and `policy` the dtype policy of the composite layer
+        that contains them; None outside of one.
         """
         for step in steps:
             operation, rename = self._in_float(step.operation, prefix + step.name), _renamer(names)
@@ -278,10 +274,9 @@ class _Reader:
         return self._weights[id(variable)][1]
 
     def close_shared(self, closed: dict[int, str]) -> bool:
-        """Find composite layers that use a variable of another layer directly, of which a copy would have two.
+        """Return whether composite layers use a variable of another layer directly, of which a copy would have two.
 
-        Args:
-            closed: Why layers are not entered, by id; the found ones are added.
+        They are added to `closed`, which has the reasons why layers are not entered, by id.
         """
         owned = {
             id(variable)

@@ -34,11 +34,7 @@ class Found:
     form: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def layer(self, policy: Any) -> SizeComputation:
-        """Return the layer that computes the tensor.
-
-        Args:
-            policy: The dtype policy of the composite layer.
-        """
+        """Return the layer that computes the tensor; `policy` is the dtype policy of the composite layer."""
         return SizeComputation(**self.form, dtype=policy)
 
 
@@ -159,15 +155,7 @@ class _Walk:
 
 
 def constant_of(tensor: Any, policy: Any) -> SizeComputation:
-    """Return the layer that returns an eager tensor, whatever it is called with.
-
-    Args:
-        tensor: The tensor.
-        policy: The dtype policy of the composite layer.
-
-    Raises:
-        ValueError: If the tensor is larger than a configuration may hold.
-    """
+    """Return the layer that returns an eager tensor, whatever it is called with; raise ValueError if it is large."""
     value = np.asarray(tensor)
     if value.size > _LARGEST:
         raise ValueError(f"a result is a constant of {value.size} elements; let it depend on the input")

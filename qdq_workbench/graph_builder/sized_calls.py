@@ -37,12 +37,7 @@ class SizedCall(keras.layers.Layer):
         self._form: dict[str, Any] = {"function": function, "arguments": list(arguments), "shape": list(shape)}
 
     def call(self, inputs: Any, sizes: Any) -> Any:
-        """Call the function.
-
-        Args:
-            inputs: A tensor.
-            sizes: The sizes in the arguments, a vector of integers.
-        """
+        """Call the function on a tensor with the sizes in its arguments, a vector of integers."""
         values = iter(tf.unstack(sizes))
         arguments = [_filled(argument, values) for argument in self._form["arguments"]]
         name = self._form["function"]
@@ -60,13 +55,7 @@ class SizedCall(keras.layers.Layer):
 
 
 def sized_call(function: str, tensor: Any, arguments: Sequence[Any]) -> Any:
-    """Return the result of a call whose arguments hold sizes of a trace; None if they hold none.
-
-    Args:
-        function: Name of the function of `keras.ops`.
-        tensor: A symbolic tensor of Keras.
-        arguments: The arguments behind the tensor.
-    """
+    """Return the result of a call of a tensor and arguments that hold sizes of a trace; None if they hold none."""
     sizes: list[Any] = []
     form = [_form(argument, sizes) for argument in arguments]
     if not sizes:
@@ -76,12 +65,7 @@ def sized_call(function: str, tensor: Any, arguments: Sequence[Any]) -> Any:
 
 
 def sized_item(operation: Any, arguments: Sequence[Any]) -> Any:
-    """Return the result of an operation `x[key]` whose key holds sizes of a trace; None for anything else.
-
-    Args:
-        operation: Keras's layer or operation.
-        arguments: Its arguments.
-    """
+    """Return the result of an operation `x[key]` whose key holds sizes of a trace; None for anything else."""
     is_item = type(operation).__name__ == "GetItem" and len(arguments) == 2
     return sized_call(_ITEM, arguments[0], [arguments[1]]) if is_item else None
 

@@ -27,18 +27,9 @@ _OF_KERAS = (keras.KerasTensor, keras.Variable)
 
 
 def trace_call(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: list[Any]) -> Trace:
-    """Return the calls that a layer makes when it is called with some tensors.
+    """Return the calls that a built layer makes when it is called with some symbolic tensors; no layer is changed.
 
-    The layer and the layers in it are left unchanged.
-
-    Args:
-        layer: A built Keras layer.
-        args: Positional arguments of the call; tensors are Keras's symbolic ones.
-        kwargs: Keyword arguments, likewise.
-        outputs: The symbolic tensors that the call produced.
-
-    Raises:
-        CannotEnterError: If the calls do not represent the whole computation of the layer.
+    CannotEnterError is raised if the calls do not represent the whole computation of the layer.
     """
     tensors = unique_tensors((args, kwargs))
     if any(carries_mask(tensor) for tensor in (*tensors, *outputs)):

@@ -53,14 +53,8 @@ class _Split:
 def run_session(session: onnxruntime.InferenceSession, inputs: Arrays, *, strict: bool = True) -> dict[str, Array]:
     """Return the outputs by name; a file with a fixed batch is run that many samples at a time.
 
-    Args:
-        session: The session.
-        inputs: Samples per input name.
-        strict: Whether an output that cannot be divided into samples is refused; otherwise all runs are joined as they
-            are, which serves to compare two files.
-
-    Raises:
-        RunError: If ONNX Runtime fails to run the file, or the samples cannot be divided.
+    RunError is raised if ONNX Runtime fails to run the file, or, if `strict`, an output cannot be divided into samples;
+    otherwise all runs are joined as they are, which serves to compare two files.
     """
     names = [output.name for output in session.get_outputs()]
     split = _split_of({value.name: value.shape for value in session.get_inputs()}, inputs)
@@ -75,15 +69,7 @@ def run_session(session: onnxruntime.InferenceSession, inputs: Arrays, *, strict
 
 
 def first_batch(model: onnx.ModelProto, inputs: Arrays) -> dict[str, Array]:
-    """Return the first batch of samples, filled up by repetition, if the file has a fixed batch; else all samples.
-
-    Args:
-        model: The file.
-        inputs: Samples per input name.
-
-    Raises:
-        RunError: If the samples cannot be divided.
-    """
+    """Return the first batch of samples, filled up by repetition, if the file has a fixed batch; else all samples."""
     split = _split_of({name: shape for name, (shape, _) in fed_inputs(model).items()}, inputs)
     return dict(inputs) if split is None else split.part(inputs, 0)
 

@@ -33,12 +33,7 @@ class Following:
     allowed: frozenset[str]
 
     def takes(self, index: int, count: int) -> bool:
-        """Return whether an input has the operator's type.
-
-        Args:
-            index: Index of the input.
-            count: The number of inputs in the schema.
-        """
+        """Return whether the input at an index has the operator's type; the schema has `count` inputs."""
         return index in self.inputs or (self.variadic and index >= count and (count - 1) in self.inputs)
 
 

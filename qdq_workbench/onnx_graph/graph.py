@@ -186,15 +186,10 @@ class Graph:
         more_outputs: Iterable[str] = (),
         **attributes: Any,
     ) -> Node:
-        """Append a node.
+        """Append a node; its name is made unique, and an attribute that is None is left out.
 
-        Args:
-            op: Operator type.
-            inputs: Tensors to read.
-            name: Node name; made unique.
-            output: Name of the tensor to write, made unique if a node writes it already; `name` + ":0" by default.
-            more_outputs: Names of its further outputs; made unique.
-            **attributes: Operator attributes; None leaves one out.
+        `output` is the tensor to write, made unique if a node writes it already, by default `name` + ":0"; the further
+        ones are made unique.
         """
         written = output if output is not None and output not in self._producers else self.fresh(output or f"{name}:0")
         attrs = {key: helper.make_attribute(key, value) for key, value in attributes.items() if value is not None}

@@ -33,17 +33,10 @@ def read_model(
     refusal: type[QDQError] = FileAccessError,
     advice: str = "Expected a .onnx file",
 ) -> onnx.ModelProto:
-    """Return an ONNX model, with the data that it keeps in other files.
+    """Return an ONNX model, with the data that it keeps in other files; raise FileAccessError if it cannot be read.
 
-    Args:
-        path: The file.
-        in_place_of_litert: Part of the error about a LiteRT file, with the functions that read it.
-        refusal: The error class for a file that is no ONNX model.
-        advice: The advice in that error.
-
-    Raises:
-        FileAccessError: If the file cannot be read.
-        QDQError: `refusal`, if it is not an ONNX model.
+    `refusal` is raised for a file that is no ONNX model; the one for a LiteRT file holds `in_place_of_litert`, the
+    functions that read it.
     """
     received = f"Received: path={str(path)!r}"
     if is_litert(path):
@@ -61,18 +54,9 @@ def read_model(
 
 
 def write_model(proto: onnx.ModelProto, path: str | pathlib.Path) -> pathlib.Path:
-    """Write an ONNX model atomically, with its constants in a second file where one cannot hold them.
+    """Write an ONNX model atomically and return its path; a second file has its constants where one cannot hold them.
 
-    Args:
-        proto: The model; a large one is emptied of its constants.
-        path: Where to write it.
-
-    Returns:
-        The path.
-
-    Raises:
-        OutputPathError: If a file cannot be written.
-        ExportError: If `onnx.checker` refuses a large model, which it checks from the file alone.
+    A large model is emptied of its constants, and `onnx.checker` checks it from the file alone.
     """
     target = check_place(path)
     # Read first: the file that refers to the earlier data is about to be replaced.

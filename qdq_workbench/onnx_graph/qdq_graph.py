@@ -187,11 +187,7 @@ def type_name(dtype: np.dtype) -> str:
 
 
 def integer_limits(name: str) -> tuple[int, int] | None:
-    """Return the lowest and highest integer of a type; None for types other than integers, such as float8.
-
-    Args:
-        name: From `type_name`.
-    """
+    """Return the lowest and highest integer of a type name; None for types other than integers, such as float8."""
     found = re.fullmatch(r"(u?)int(\d+)", name)
     if found is None:
         return None

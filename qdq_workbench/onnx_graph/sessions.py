@@ -48,17 +48,9 @@ def run_once(
 def open_session(
     model: str | bytes, options: onnxruntime.SessionOptions, disabled: Iterable[str] = ()
 ) -> onnxruntime.InferenceSession:
-    """Return an ONNX Runtime session on the CPU.
+    """Return an ONNX Runtime session on the CPU for a file's path or contents; raise VerificationError if refused.
 
     A file that ONNX Runtime refuses only because of its own rewriting of int8 pairs is opened without that rewriting.
-
-    Args:
-        model: Path of a file, or its contents.
-        options: The session's options.
-        disabled: Names of the optimizers to disable.
-
-    Raises:
-        VerificationError: If ONNX Runtime refuses the file.
     """
     without = list(disabled)
     try:
@@ -91,9 +83,7 @@ def session_source(proto: onnx.ModelProto) -> Iterator[str | bytes]:
 def save_whole(proto: onnx.ModelProto, path: pathlib.Path) -> str:
     """Write a model of any size to a file, a large one with its constants beside it; return the path.
 
-    Args:
-        proto: The model; it keeps its constants.
-        path: Where to write it, in a temporary folder.
+    The model keeps its constants.
     """
     large = constant_bytes(proto) > SINGLE_FILE_LIMIT
     onnx.save(proto, path, save_as_external_data=large)
@@ -115,12 +105,7 @@ def fed_inputs(model: onnx.ModelProto) -> dict[str, tuple[tuple[int | None, ...]
 
 
 def with_outputs(model: onnx.ModelProto, tensors: Iterable[str]) -> onnx.ModelProto:
-    """Return a copy that has some computed tensors as further outputs.
-
-    Args:
-        model: The model.
-        tensors: Names of tensors; those that no node of the main graph writes are left out.
-    """
+    """Return a copy that has some tensors, if a node of the main graph computes them, as further outputs."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     present = {value.name for value in copy.graph.output}
@@ -135,16 +120,10 @@ def with_outputs(model: onnx.ModelProto, tensors: Iterable[str]) -> onnx.ModelPr
 def make_session(
     proto: onnx.ModelProto, *, optimized: bool, as_planned: bool = False, exact_sums: bool = False
 ) -> onnxruntime.InferenceSession:
-    """Return an ONNX Runtime session on the CPU.
+    """Return an ONNX Runtime session on the CPU; raise VerificationError if ONNX Runtime refuses the file.
 
-    Args:
-        proto: The model.
-        optimized: Whether graph optimizations are on.
-        as_planned: Keep ONNX Runtime from quantizing by itself what the file has in float.
-        exact_sums: Whether integer kernels add products exactly on processors without VNNI, too.
-
-    Raises:
-        VerificationError: If ONNX Runtime refuses the file.
+    `as_planned` keeps ONNX Runtime from quantizing by itself what the file has in float; `exact_sums` lets integer
+    kernels add products exactly on processors without VNNI, too.
     """
     safe_point()
     options = onnxruntime.SessionOptions()
@@ -165,11 +144,7 @@ def make_session(
 
 
 def needs_disabled_rewriting(model: str | bytes) -> bool:
-    """Return whether a file opens only without ONNX Runtime's rewriting of int8 pairs.
-
-    Args:
-        model: Path of the file, or its contents.
-    """
+    """Return whether a file, a path or its contents, opens only without ONNX Runtime's rewriting of int8 pairs."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     try:

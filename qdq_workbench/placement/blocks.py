@@ -17,17 +17,7 @@ _FEW_BITS = 4
 
 
 def axes_for_blocks(node: Node, weight: str, site: Mapping[str, Any] | None, author: str) -> tuple[int, ...]:
-    """Return the axes that blocks of a weight may lie along; empty if its settings have no block size.
-
-    Args:
-        node: The layer's first call.
-        weight: Name of the weight below the layer.
-        site: The weight's settings, if it has any.
-        author: The author of the settings, for the message.
-
-    Raises:
-        SpecError: If the layer is no matrix product, or the settings choose an axis that it does not sum over.
-    """
+    """Return the axes that blocks of a weight may lie along; empty if its settings have no block size."""
     if site is None or site.get("block_size") is None:
         return ()
     axes = block_axes(node, weight)
@@ -52,16 +42,9 @@ def axes_for_blocks(node: Node, weight: str, site: Mapping[str, Any] | None, aut
 def check_blocks(
     graph: ModelGraph, placements: Iterable[Placement], target: Target, reads: Mapping[tuple[str, int], Placement]
 ) -> None:
-    """Raise an error if weights are in blocks that the target does not support.
+    """Raise SpecError for weights in blocks that the target does not support, or 8-bit ones beside a quantized input.
 
-    Args:
-        graph: The model.
-        placements: The placements of its plan.
-        target: The target.
-        reads: By node name and input index, the placement of a quantized input.
-
-    Raises:
-        SpecError: If the target supports no such blocks, or a layer with 8-bit blocks reads a quantized input.
+    `reads` has the placement of a quantized input by node name and input index.
     """
     for placement in placements:
         if placement.quantizer.block_size is None:
@@ -89,12 +72,7 @@ def check_blocks(
 
 
 def is_one_block(node: Node, placement: Placement) -> bool:
-    """Return whether one block covers all values that an output sums over, so that there is one scale per output.
-
-    Args:
-        node: The layer's first call.
-        placement: The placement of a weight in blocks.
-    """
+    """Return whether one block covers all values that an output sums over, so that there is one scale per output."""
     grid = placement.quantizer
     shape = next(weight.shape for weight in node.weights if weight.name == placement.weight)
     others = [shape[axis] for axis in block_axes(node, placement.weight or "") if axis != grid.axis]

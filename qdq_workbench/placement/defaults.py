@@ -73,9 +73,6 @@ _DEFAULTS: dict[str, LayerDefault] = {
 def class_name_of(name: str) -> str:
     """Return the layer class for an alias of Keras such as `GlobalMaxPool2D`; other names unchanged.
 
-    Args:
-        name: A layer class name or one of Keras's aliases for it.
-
     Example:
         >>> class_name_of("GlobalMaxPool2D"), class_name_of("Convolution2D"), class_name_of("Dense")
         ('GlobalMaxPooling2D', 'Conv2D', 'Dense')
@@ -128,10 +125,9 @@ def find_named_default(node: Node) -> NodeDefault | None:
 
 
 def is_bias(weight: str) -> bool:
-    """Return whether a weight is a bias, by its name: the biases of attention and recurrent layers have two axes.
+    """Return whether a weight is a bias, by its path below the layer.
 
-    Args:
-        weight: Its path below the layer, such as `query/bias`.
+    The number of axes does not tell: the biases of attention and recurrent layers have two.
 
     Example:
         >>> [is_bias(name) for name in ("layers/0/query/bias", "attention_bias", "bias~2", "kernel", "biased/kernel")]
@@ -230,14 +226,10 @@ def has_own_wrapper(class_name: str) -> bool:
 
 
 def register_default(class_name: str, default: LayerDefault) -> None:
-    """Register the default of a layer class, so that its layers are quantized.
+    """Register the default of a layer class, or of the class behind an alias, so that its layers are quantized.
 
     The ten classes of NVIDIA's toolkit keep their defaults: a wrapper for one of them changes how it is computed, not
     whether it is quantized. Known weights keep the axis of their scales.
-
-    Args:
-        class_name: The layer class; aliases count.
-        default: The default of its layers.
     """
     name = class_name_of(class_name)
     if name in _KEPT:

@@ -82,11 +82,7 @@ class Lowering:
         return tuple(self.merged.folds)
 
     def of_step(self, step: Step) -> list[LoweredNode]:
-        """Return the nodes that take a step, in computing order.
-
-        Args:
-            step: The step.
-        """
+        """Return the nodes that take a step, in computing order."""
         return [node for node in self.nodes.values() if node.step == step]
 
     def to_dict(self) -> dict[str, Any]:
@@ -138,12 +134,9 @@ class Merged:
                 self.added[node.name] = self.into[node.name] = layer.name
 
     def behind(self, node: Node, stops: Collection[str], fused: Collection[str]) -> str:
-        """Return the output tensor of everything that the kernel of a node computes.
+        """Return the output tensor of everything that the kernel of a node computes, activations in `fused` included.
 
-        Args:
-            node: A call.
-            stops: Tensors that must exist, because they have a pair.
-            fused: The activations that the runtime fuses with a kernel.
+        `stops` are tensors that must exist, because they have a pair.
         """
         tensor = node.outputs[0]
         # The activation inside a layer is the last step of its kernel; nothing behind it is fused.
@@ -265,13 +258,7 @@ def _joins_gemm(graph: ModelGraph, addition: Node, layer: Node) -> bool:
 
 
 def is_per_channel(graph: ModelGraph, operation: Node, layer: Node) -> bool:
-    """Return whether an operation such as `x * c` has a constant with one value, or one per channel of a layer.
-
-    Args:
-        graph: The model.
-        operation: The operation.
-        layer: The convolution whose result it reads.
-    """
+    """Return whether an operation such as `x * c` has a constant with one value, or one per channel of `layer`."""
     constant, shape = operation.settings.get("constant_shape"), graph.tensors[layer.outputs[0]].shape
     if constant is None or len(operation.inputs) != 1 or len(constant) > len(shape):
         return False

@@ -14,9 +14,6 @@ _BITS, _PACKED_BITS = 8, 4
 def least_opset(grids: Iterable[QuantizerSpec]) -> int:
     """Return the opset that `export_onnx` writes by default: a newer one where 16-bit integers or blocks need it.
 
-    Args:
-        grids: The grids of all pairs and weights of the file.
-
     Example:
         >>> least_opset([QuantizerSpec(num_bits=4)]), least_opset([QuantizerSpec(num_bits=16)])
         (17, 21)
@@ -27,10 +24,6 @@ def least_opset(grids: Iterable[QuantizerSpec]) -> int:
 
 def is_packed(grid: QuantizerSpec, opset: int) -> bool:
     """Return whether a file holds a weight as INT4 or UINT4, two in a byte; below opset 21 it holds 8-bit integers.
-
-    Args:
-        grid: The grid of the weight.
-        opset: The opset of the file.
 
     Example:
         >>> is_packed(QuantizerSpec(num_bits=4), opset=17), is_packed(QuantizerSpec(num_bits=4), opset=21)

@@ -39,9 +39,7 @@ class PlannedTensor:
 def planned_tensors(placements: Iterable[Placement], known: Container[str]) -> dict[tuple[Any, ...], PlannedTensor]:
     """Return the distinct Q/DQ pairs by `Placement.pair_key`, in the order in which they are first needed.
 
-    Args:
-        placements: All placements of a plan.
-        known: The names of the graph's tensors, which no further pair of a tensor may have.
+    A further pair of a tensor gets no name in `known`, the names of the graph's tensors.
     """
     found: dict[tuple[Any, ...], PlannedTensor] = {}
     taken: set[str] = set()
@@ -85,10 +83,7 @@ def counted_changes(
 ) -> list[str]:
     """Return the numbers of pairs and inputs that differ between two plans, each as a phrase.
 
-    Args:
-        added: Placements that only the second plan has.
-        removed: Placements that only the first plan has.
-        plans: The two plans; without them placements are counted, because the pairs that they share are unknown.
+    Without the plans placements are counted, because the pairs that they share are unknown.
     """
     changes = (*added, *removed)
     if plans is None:

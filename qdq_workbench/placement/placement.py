@@ -65,11 +65,7 @@ class Placement:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Placement:
-        """Rebuild a placement from `to_dict`.
-
-        Args:
-            data: The dictionary of `to_dict`, also after a round trip through JSON.
-        """
+        """Rebuild a placement from `to_dict`, also after a round trip through JSON."""
         fields = {**data, "quantizer": QuantizerSpec.from_dict(data["quantizer"])}
         if "method" in fields:
             fields["method"] = QuantizerMethod.from_dict(fields["method"])

@@ -115,9 +115,7 @@ def _check_blocks(graph: ModelGraph, placements: list[Placement], target: Target
 def override_tensors(plan: PlacementPlan, overrides: Mapping[str, Any]) -> PlacementPlan:
     """Return the plan with other settings for every pair on some tensors; they persist under other targets.
 
-    Args:
-        plan: A plan.
-        overrides: By tensor, its settings (see `placement.settings`) or "float".
+    By tensor, an override is its settings (see `placement.settings`) or "float".
     """
     decisions = dict(plan.decisions)
     for tensor, override in overrides.items():

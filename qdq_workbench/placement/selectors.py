@@ -13,20 +13,12 @@ from qdq_workbench.spec.quantization_spec import LayerConfig
 
 
 def select(graph: ModelGraph, entry: LayerConfig, source: str) -> list[Node]:
-    """Return the nodes that an entry names, in graph order.
+    """Return the nodes that an entry names, in graph order; raise SpecError, with the position `source`, for none.
 
-    A name selects all calls of that layer, or one call if it is written with its number (`conv#1`). A class selects
-    the layers of that class and of its subclasses, and the `keras.ops` function of that name. A composite layer that
-    was entered, by its name or class, selects the nodes inside that are quantized by default, or all of them if the
-    entry switches quantization off.
-
-    Args:
-        graph: The model.
-        entry: The entry.
-        source: The entry's position for the error message, such as "spec[2]".
-
-    Raises:
-        SpecError: If nothing matches; the message shows the nearest names.
+    A name selects all calls of that layer, or one call if it is written with its number (`conv#1`). A class selects the
+    layers of that class and of its subclasses, and the `keras.ops` function of that name. A composite layer that was
+    entered, by its name or class, selects the nodes inside that are quantized by default, or all of them if the entry
+    switches quantization off.
     """
     matches = _matcher(entry, source)
     if entry.is_keras_class:

@@ -64,10 +64,6 @@ def config_of(node: Node, settings: Settings | None) -> LayerQuantizeConfig | No
     """Return the `LayerQuantizeConfig` of an entry by name that gives a node its settings; None without any.
 
     Settings of weights that the node does not have are left out: only an entry for several layers may name them.
-
-    Args:
-        node: The node.
-        settings: Its settings, also those that a `QuantizeConfig` gave it.
     """
     own, names = (settings or {}).get("weights") or {}, {weight.name for weight in node.weights}
     if EVERY_WEIGHT in own:
@@ -81,15 +77,9 @@ def config_of(node: Node, settings: Settings | None) -> LayerQuantizeConfig | No
 
 
 def check_settings(node: Node, config: Any, source: str) -> None:
-    """Raise an error if an entry by name has settings for weights that the layer does not have.
+    """Raise SpecError if an entry by name has settings for weights that the layer does not have.
 
-    Args:
-        node: The node.
-        config: The entry's `quantize_config`.
-        source: The entry, for the message.
-
-    Raises:
-        SpecError: If the layer has no weights, none that its class is known to quantize, or none of a name.
+    That is so if the layer has no weights, none that its class is known to quantize, or none of a name.
     """
     if not isinstance(config, LayerQuantizeConfig) or config.weight is None:
         return
@@ -113,17 +103,9 @@ def check_settings(node: Node, config: Any, source: str) -> None:
 
 
 def check_weight_names(nodes: Sequence[Node], config: Any, source: str) -> None:
-    """Raise an error if an entry for several layers has settings for a weight that none of them has.
+    """Raise SpecError if an entry for several layers has settings for a weight that none of them has.
 
     Settings by weight name leave all other weights in float, so the weights of these layers would stay in float.
-
-    Args:
-        nodes: The calls of the layers.
-        config: The entry's `quantize_config`.
-        source: The entry, for the message.
-
-    Raises:
-        SpecError: If there is such a weight.
     """
     if not isinstance(config, LayerQuantizeConfig) or config.weight is None or not is_per_weight(config.weight):
         return
@@ -142,9 +124,7 @@ def check_weight_names(nodes: Sequence[Node], config: Any, source: str) -> None:
 def weight_settings(settings: Settings | None, names: Mapping[str, int | None]) -> dict[str, Settings | None]:
     """Return the settings of every quantized weight; None for the defaults.
 
-    Args:
-        settings: The node's settings, if it has any.
-        names: The weights that its class quantizes by default.
+    `names` are the weights that its class quantizes by default.
     """
     own = (settings or {}).get("weights")
     if own is None:
@@ -161,14 +141,10 @@ def grid_of(
     rank: int = 0,
     block_axes: tuple[int, ...] = (),
 ) -> QuantizerSpec:
-    """Return the grid of one site.
+    """Return the grid of one site; `base` is the target's default, and `axis` that of the scales, None for one scale.
 
-    Args:
-        base: The target's default.
-        site: The site's settings, if it has any.
-        axis: The default axis of the scales; None for one scale.
-        rank: Rank of the tensor, if its scales may lie along an axis.
-        block_axes: The axes that blocks may lie along; the last one unless the settings choose another.
+    `rank` is that of the tensor, if its scales may lie along an axis. Blocks lie along the last of `block_axes` unless
+    the settings choose another.
     """
     if site is None:
         return base if axis is None else _along(base, axis)
@@ -191,12 +167,7 @@ def _along(base: QuantizerSpec, axis: int) -> QuantizerSpec:
 
 
 def method_of(site: Settings | None, kind: str) -> QuantizerMethod | None:
-    """Return the method that finds one site's range; None for the default.
-
-    Args:
-        site: The site's settings, if it has any.
-        kind: "weight" or "activation".
-    """
+    """Return the method that finds the range of a site of the kind "weight" or "activation"; None for the default."""
     if site is None:
         return None
     name = site.get("quantizer", "")

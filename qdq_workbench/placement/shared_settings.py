@@ -23,16 +23,7 @@ _How = tuple[QuantizerSpec, QuantizerMethod | None]
 def share_settings(
     graph: ModelGraph, placements: Sequence[Placement], decisions: Mapping[str, Decision]
 ) -> list[Placement]:
-    """Return the placements; those without settings take over the settings of others, as described above.
-
-    Args:
-        graph: The model.
-        placements: All placements, including those of the target.
-        decisions: The decisions about the nodes, which hold the settings.
-
-    Raises:
-        SpecError: If the user quantizes an output whose readers all have other settings.
-    """
+    """Return the placements; those without settings take over the settings of others, as described above."""
     # Without settings all pairs of a tensor have the target's grid already.
     if all(decision.settings is None and not decision.overrides for decision in decisions.values()):
         return list(placements)

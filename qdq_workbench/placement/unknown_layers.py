@@ -17,11 +17,7 @@ _NAME_IT = "name it to switch it on"
 
 
 def why_no_default(node: Node) -> str:
-    """Return why no default quantizes anything of a layer, with advice.
-
-    Args:
-        node: A call for which `find_default` returns None.
-    """
+    """Return why no default quantizes anything of a layer for which `find_default` returns None, with advice."""
     kind = next((KINDS[name] for name in node.classes if name in KINDS), None)
     if node.opaque:
         return f"{node.opaque}; {advice_on(node)}"

@@ -22,13 +22,7 @@ _MOST_ROWS = 256  # reducing over more rows at once touches more memory pages th
 
 
 def largest_magnitudes(values: Any) -> Any:
-    """Return the highest absolute value of every slice along the last axis.
-
-    Args:
-        values: float32 tensor of static shape `(..., C)`.
-
-    Returns:
-        float32 tensor of shape `(1, ..., 1, C)`.
+    """Return the highest absolute value of every slice of float32 along the last axis, in shape `(1, ..., 1, C)`.
 
     Example:
         >>> largest_magnitudes(tf.constant([[1.0, -2.0], [-3.0, 0.5]])).numpy()
@@ -40,13 +34,7 @@ def largest_magnitudes(values: Any) -> Any:
 
 
 def column_extremes(values: Any) -> tuple[Any, Any]:
-    """Return the lowest and the highest value of every slice along the last axis.
-
-    Args:
-        values: float32 tensor of static shape `(..., C)`.
-
-    Returns:
-        Two float32 tensors of shape `(1, ..., 1, C)`.
+    """Return the lowest and highest value of every slice of float32 along the last axis, in shape `(1, ..., 1, C)`.
 
     Example:
         >>> low, high = column_extremes(tf.constant([[1.0, -2.0], [-3.0, 0.5]]))

@@ -30,14 +30,7 @@ def bias_scale(input_scale: np.ndarray, weight_scale: np.ndarray) -> np.ndarray:
 
 
 def bias_codes(bias: np.ndarray, scale: np.ndarray) -> np.ndarray | None:
-    """Return the int32 codes of a bias, or None if it cannot be encoded.
-
-    Args:
-        bias: Float bias, shape (C,).
-        scale: Its scale, rank 0 or (C,).
-
-    Returns:
-        int32 codes of shape (C,), or None if one exceeds 2^30 in magnitude or a scale is 0.
+    """Return the int32 codes of a bias of shape (C,); None if one exceeds 2^30 in magnitude or a scale is 0.
 
     Example:
         >>> bias_codes(np.array([0.5, -0.25]), np.float32(0.125))
@@ -53,14 +46,7 @@ def bias_codes(bias: np.ndarray, scale: np.ndarray) -> np.ndarray | None:
 
 
 def least_weight_scale(bias: np.ndarray, input_scale: np.ndarray) -> np.ndarray:
-    """Return the smallest weight scales at which a bias fits into int32.
-
-    Args:
-        bias: Float bias.
-        input_scale: Scale of the layer's input, rank 0.
-
-    Returns:
-        float32 scales of the bias's shape.
+    """Return the smallest float32 weight scales, in the bias's shape, at which a bias fits into int32.
 
     Example:
         >>> round(float(least_weight_scale(np.array(0.5), np.array(0.25))) * 2**30, 3)
@@ -83,13 +69,8 @@ def make_room_for_bias(
     All-zero slices get the smallest scale at which their bias fits. The scales of other slices whose bias would
     overflow are raised, and these slices are quantized again.
 
-    Args:
-        codes: The weight's integers.
-        scale: float32; rank 0, or one value per slice along the grid's axis.
-        zero_point: Integers of the scale's shape.
-        spec: The weight's grid.
-        bias: Float bias with one value per scale, or of any shape for a scale of rank 0.
-        input_scales: Scale of the layer's input in every call whose input is quantized.
+    `scale` has rank 0, or one value per slice along the grid's axis; `bias` one value per scale, or any shape for a
+    scale of rank 0; `input_scales` the scale of the layer's input in every call whose input is quantized.
     """
     scale = _fit_dead_scales(codes, scale, zero_point, spec.axis, bias, input_scales)
     if not input_scales:
@@ -104,12 +85,8 @@ def raise_scales(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the integers and scales of a weight with scales below a floor raised and their slices quantized again.
 
-    Args:
-        codes: The weight's integers.
-        scale: float32; rank 0, or one value per slice along the grid's axis.
-        zero_point: Integers of the scale's shape.
-        spec: The weight's grid.
-        floor: One value per scale; for a scale of rank 0 an array of any shape, whose maximum is the floor.
+    `scale` has rank 0, or one value per slice along the grid's axis; `floor` one value per scale, or for a scale of
+    rank 0 any shape: its maximum is the floor.
     """
     least = floor.max(initial=np.float32(0)) if spec.axis is None else floor
     if np.all(scale >= least):

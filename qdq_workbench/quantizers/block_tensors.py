@@ -16,12 +16,7 @@ from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 
 def grouped(x: Any, spec: QuantizerSpec) -> Any:
-    """Return a tensor with the elements of its blocks along a new axis, the one after `block_axis`.
-
-    Args:
-        x: Tensor of known rank.
-        spec: A grid with blocks.
-    """
+    """Return a tensor of known rank with the elements of its blocks along a new axis, the one after `block_axis`."""
     axis, size = block_axis(x, spec), _size(spec)
     shape = tf.shape(x)
     count = -(-shape[axis] // size)
@@ -30,13 +25,7 @@ def grouped(x: Any, spec: QuantizerSpec) -> Any:
 
 
 def ungrouped(groups: Any, like: Any, spec: QuantizerSpec) -> Any:
-    """Return the inverse of `grouped`.
-
-    Args:
-        groups: A tensor of the shape that `grouped` returns.
-        like: A tensor of the shape to return.
-        spec: A grid with blocks.
-    """
+    """Return the inverse of `grouped`, in the shape of the tensor `like`."""
     axis, shape = block_axis(like, spec), tf.shape(like)
     flat = tf.reshape(groups, tf.concat([shape[:axis], [-1], shape[axis + 1 :]], 0))
     result = tf.slice(flat, tf.zeros_like(shape), shape)
@@ -58,13 +47,7 @@ def reduced(reduce: Callable[..., Any], x: Any, spec: QuantizerSpec) -> Any:
 
 
 def spread_tensor(values: Any, x: Any, spec: QuantizerSpec) -> Any:
-    """Return values per block repeated for every element.
-
-    Args:
-        values: Tensor in the shape of the scales.
-        x: A tensor of known rank and of the shape to return.
-        spec: A grid with blocks.
-    """
+    """Return values per block, in the shape of the scales, repeated for every element of a tensor of known rank."""
     axis, shape = block_axis(x, spec), tf.shape(x)
     wide = tf.repeat(values, _size(spec), axis=axis)
     return tf.slice(wide, tf.zeros_like(shape), shape)

@@ -23,14 +23,7 @@ Array = npt.NDArray[Any]
 
 
 def other_axes(rank: int, axis: int | None) -> tuple[int, ...]:
-    """Return the axes over which a scale is shared: all except `axis`.
-
-    Args:
-        rank: Rank of the tensor.
-        axis: The axis with one scale per slice, negative if counted from the end; None per tensor.
-
-    Raises:
-        QuantizerError: If a tensor of this rank has no such axis.
+    """Return the axes over which a scale is shared: all but `axis`, or all for None; QuantizerError for no such axis.
 
     Example:
         >>> other_axes(4, -1)
@@ -44,14 +37,7 @@ def other_axes(rank: int, axis: int | None) -> tuple[int, ...]:
 
 
 def scale_shape(shape: Sequence[int], spec: QuantizerSpec) -> tuple[int, ...]:
-    """Return the shape of the scales of a tensor.
-
-    Args:
-        shape: Shape of the tensor.
-        spec: Its grid.
-
-    Raises:
-        QuantizerError: If a tensor of this rank has no such axis.
+    """Return the shape of the scales of a tensor; raise QuantizerError if a tensor of this rank has no such axis.
 
     Example:
         >>> scale_shape((70, 8), QuantizerSpec(axis=0, block_size=32))
@@ -66,15 +52,10 @@ def scale_shape(shape: Sequence[int], spec: QuantizerSpec) -> tuple[int, ...]:
 
 
 def spread(values: Array, shape: Sequence[int], spec: QuantizerSpec) -> Array:
-    """Return one value per scale in a shape that broadcasts against a tensor.
+    """Return values in the shape of the scales, or a single one, in a shape that broadcasts against a tensor.
 
-    Args:
-        values: One value per scale, in the shape of the scales; or a single one.
-        shape: Shape of the tensor.
-        spec: Its grid. Without an axis, several values lie along the last one.
-
-    Raises:
-        DataError: If the values do not fit the shape.
+    Without an axis in the grid, several values lie along the last one. DataError is raised if the values do not fit the
+    shape.
     """
     values = np.asarray(values)
     if values.ndim == 0:
@@ -96,12 +77,7 @@ def spread(values: Array, shape: Sequence[int], spec: QuantizerSpec) -> Array:
 
 
 def extremes(values: Array, spec: QuantizerSpec) -> tuple[Array, Array]:
-    """Return the lowest and the highest value per scale, in the shape of the scales.
-
-    Args:
-        values: An array with at least one element.
-        spec: Its grid.
-    """
+    """Return the lowest and the highest value per scale of an array with elements, in the shape of the scales."""
     if spec.block_size is None:
         others = other_axes(values.ndim, spec.axis)
         return np.asarray(values.min(axis=others)), np.asarray(values.max(axis=others))

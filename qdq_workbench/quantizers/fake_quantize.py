@@ -32,20 +32,11 @@ Bound = Any  # a tensor, or a float if it does not depend on the range
 
 
 def fake_quantize_tensor(x: Any, minimum: Any, maximum: Any, spec: QuantizerSpec) -> Any:
-    """Return the values of a tensor rounded to the nearest values on the grid of a range.
+    """Return the values of a floating-point tensor rounded to the nearest values on the grid of a range.
 
-    Args:
-        x: Floating-point tensor of any shape; float16 and bfloat16 are computed in float32 and cast back.
-        minimum: Lowest value of the range: a number, or shape `(C,)` for one per slice along `spec.axis`.
-        maximum: Highest value of the range, of the same shape. The range is extended to contain 0.
-        spec: The grid.
-
-    Returns:
-        A tensor of the shape and dtype of `x`. Its gradient passes where `x` lies between the lowest and
-        highest values of the grid and is 0 elsewhere; the range gets none.
-
-    Raises:
-        QuantizerError: If `x` is not floating point.
+    Both ends of the range are numbers, or have shape `(C,)` for one per slice along `spec.axis`; the range is extended
+    to contain 0. float16 and bfloat16 are computed in float32 and cast back. The gradient passes where `x` lies between
+    the lowest and highest values of the grid and is 0 elsewhere; the range gets none.
 
     Example:
         >>> fake_quantize_tensor(tf.constant([0.6, 2.5, 200.0]), -127.0, 127.0, QuantizerSpec()).numpy()
@@ -78,13 +69,9 @@ def _grid_of(x: Any, minimum: Any, maximum: Any, spec: QuantizerSpec) -> tuple[A
 
 
 def on_grid(values: Any, scale: Any, code_low: Bound, code_high: Bound) -> Any:
-    """Return the values of a tensor rounded to the nearest values on a grid.
+    """Return values rounded to the nearest ones on a grid; both codes are those of the grid minus the zero point.
 
-    Args:
-        values: Floating-point tensor.
-        scale: The scale; not a constant of the graph (see the top of the file).
-        code_low: The lowest code, minus the zero point.
-        code_high: The highest code, minus the zero point.
+    The scale is not a constant of the graph (see the top of the file).
     """
     return tf.cast(_codes(tf.cast(values, tf.float32) / scale, code_low, code_high) * scale, values.dtype)
 
@@ -116,22 +103,15 @@ def _integers_between(low: Bound, high: Bound) -> dict[str, Any] | None:
 
 
 def fake_quantize_weight(w: Any, spec: QuantizerSpec, *, jit: bool = False) -> Any:
-    """Return a weight rounded to the nearest values on the grid of its own range.
+    """Return a floating-point weight rounded to the nearest values on the grid of its own range.
 
-    The range is computed from `w` in every call, so it is always current. The codes of the result are those of
-    `numerics.quantize(w, qparams_from_range(*weight_range(w, spec), spec))`, bit for bit.
+    The range is computed from `w` in every call, so it is always current; with `axis` in `spec` every slice along it
+    has its own, with `block_size` every block. The codes of the result are those of `numerics.quantize(w,
+    qparams_from_range(*weight_range(w, spec), spec))`, bit for bit; float16 and bfloat16 are computed in float32 and
+    cast back. The gradient passes unchanged, because no weight lies outside its own range. All values that share a
+    range with a NaN become NaN.
 
-    Args:
-        w: Floating-point weight of any shape; float16 and bfloat16 are computed in float32 and cast back.
-        spec: The grid; with `axis`, every slice along it has its own range, with `block_size` every block.
-        jit: Compile with XLA, once per shape: two to four times faster for large weights with ranges per channel.
-
-    Returns:
-        A tensor of the shape and dtype of `w`. Its gradient passes unchanged, because no weight lies outside its own
-        range. All values that share a range with a NaN become NaN. An empty weight is returned unchanged.
-
-    Raises:
-        QuantizerError: If `w` is not floating point or has no such axis.
+    `jit` compiles with XLA, once per shape: two to four times faster for large weights with ranges per channel.
 
     Example:
         >>> spec = QuantizerSpec(num_bits=4, narrow_range=True)

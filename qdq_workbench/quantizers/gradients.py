@@ -20,10 +20,6 @@ _HOME = "_qdq_gradients"
 def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function with a custom gradient, as `tf.custom_gradient`, but release it together with its graph.
 
-    Args:
-        function: A function of tensors that returns a tensor and the function of the upstream gradient that returns
-            the gradients of the arguments.
-
     Example:
         >>> @custom_gradient
         ... def rounded(x):

@@ -29,37 +29,20 @@ class KeptQuantizer(Quantizer):
     method_name = "kept"
 
     def merge(self, low: Any, high: Any, batch_low: Any, batch_high: Any) -> tuple[Any, Any]:  # noqa: ARG002 (the interface)
-        """Return the range unchanged.
-
-        Args:
-            low: Lowest value of the range.
-            high: Highest value of the range.
-            batch_low: Not used.
-            batch_high: Not used.
-        """
+        """Return the range unchanged, whatever the batch."""
         return low, high
 
     def start_from(self, weights: Mapping[str, Any], values: np.ndarray) -> None:
-        """Set the initial range, that of the weight's values.
-
-        Args:
-            weights: The variables created by `build`.
-            values: The weight.
-        """
+        """Set the initial range, that of the weight's values, in the variables created by `build`."""
         # The base class does not set a range that training does not update.
         self.write_range(weights, *numerics.weight_range(values, self.spec))
 
     def write_grid(self, weights: Mapping[str, Any], scale: np.ndarray, zero_point: np.ndarray) -> None:
-        """Set the range to one whose grid has a given scale and zero point.
+        """Set the range, in the variables created by `build`, to one whose grid has a given scale and zero point.
 
         Zero points are reproduced exactly, and scales bit for bit where some float32 range gives them: on a symmetric
-        grid not every float32 is a range divided by the number of steps; the scale then differs by one unit in the
-        last place.
-
-        Args:
-            weights: The variables created by `build`.
-            scale: float32, in the shape of the range.
-            zero_point: Integers of the same shape.
+        grid not every float32 is a range divided by the number of steps; the scale then differs by one unit in the last
+        place.
         """
         self.write_range(weights, *self._ends(np.asarray(scale, np.float32), np.asarray(zero_point)))
 

@@ -31,15 +31,7 @@ QUANTIZERS: dict[str, type[Quantizer]] = {
 
 
 def make_quantizer(spec: QuantizerSpec, method: QuantizerMethod | None, default: str) -> Quantizer:
-    """Return a new quantizer for a placement's grid and method.
-
-    Args:
-        spec: The grid.
-        method: The method that determines the range, or None.
-        default: The name of the method to use for None.
-
-    Raises:
-        QuantizerError: If a custom quantizer's class is unknown, or is no subclass of `Quantizer`.
+    """Return a new quantizer for a placement's grid and method; `default` names the method to use for None.
 
     Example:
         >>> make_quantizer(QuantizerSpec(num_bits=4), QuantizerMethod("lsq"), "last_value").spec.num_bits

@@ -18,12 +18,7 @@ def count() -> int:
 
 
 def extremes(low: Any, high: Any) -> tuple[Any, Any]:
-    """Return the lowest and highest values over all replicas.
-
-    Args:
-        low: Lowest value of this replica: a number, or shape `(C,)`; +infinity for a replica without values.
-        high: Highest value, of the same shape; -infinity for a replica without values.
-    """
+    """Return the lowest and highest values over all replicas; one without values gives +infinity and -infinity."""
     context = tf.distribute.get_replica_context()
     slots = tf.one_hot(context.replica_id_in_sync_group, count(), on_value=True, off_value=False, dtype=tf.bool)
     # -high, so that one minimum reduces both ends.

@@ -119,13 +119,8 @@ def quantize_settled(
 ) -> Any:
     """Return a tensor of a graph as quantized by a pair with known switches.
 
-    Args:
-        x: Floating-point tensor.
-        quantizer: The pair's quantizer, which `can_be_settled` supports.
-        switches: The state of the pair.
-        number: The numbers of the pair's grid by name; recomputed here if training updates the range.
-        variables: The variables created by the quantizer's `build`.
-        training: Whether the call is in training mode.
+    The quantizer is one that `can_be_settled` supports, and its `build` created the variables. `number` returns the
+    numbers of the pair's grid by name, which are recomputed here if training updates the range.
     """
     x = tf.convert_to_tensor(x)  # a layer may hand on a variable, which has no operation
     if not switches.active:

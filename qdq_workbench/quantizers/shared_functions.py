@@ -23,14 +23,9 @@ _FLAG = tf.TensorSpec([], tf.bool)
 
 
 def fake_quantize_if(active: Any, x: Any, minimum: Any, maximum: Any, spec: QuantizerSpec) -> Any:
-    """Fake-quantize a tensor of a graph if `active`; else return its values unchanged.
+    """Fake-quantize a tensor of a graph if `active`, a scalar bool tensor; else return its values unchanged.
 
-    Args:
-        active: Scalar bool tensor.
-        x: Floating-point tensor of known rank.
-        minimum: Lowest value of the range: shape `()`, or `(C,)` for one per slice along `spec.axis`.
-        maximum: Highest value of the range, of the same shape.
-        spec: The grid.
+    The tensor has a known rank. Both ends of the range have shape `()`, or `(C,)` for one per slice along `spec.axis`.
     """
     minimum, maximum = tf.stop_gradient(minimum), tf.stop_gradient(maximum)
     forward, backward = _pair_functions(spec, x.shape.rank, x.dtype, traced_for_xla())
@@ -49,14 +44,9 @@ def fake_quantize_if(active: Any, x: Any, minimum: Any, maximum: Any, spec: Quan
 
 
 def fake_quantize_weight_if(active: Any, w: Any, spec: QuantizerSpec) -> Any:
-    """Fake-quantize a weight in a graph if `active`; else return its values unchanged.
+    """Fake-quantize a weight in a graph if `active`, a scalar bool tensor; else return its values unchanged.
 
-    The gradient passes unchanged in both cases, so it needs no condition.
-
-    Args:
-        active: Scalar bool tensor.
-        w: Floating-point weight of known rank.
-        spec: The grid; with `axis`, every slice along it has its own range.
+    The weight has a known rank. The gradient passes unchanged in both cases, so it needs no condition.
     """
     forward = _weight_function(spec, w.shape.rank, w.dtype)
 
@@ -70,14 +60,9 @@ def fake_quantize_weight_if(active: Any, w: Any, spec: QuantizerSpec) -> Any:
 
 
 def update_if(when: Any, x: Any, low: Any, high: Any, quantizer: Any) -> tuple[Any, Any]:
-    """Return a quantizer's range after a batch of a graph if `when`; else the current range.
+    """Return a quantizer's range after a batch of a graph if `when`, a scalar bool tensor; else the current range.
 
-    Args:
-        when: Scalar bool tensor.
-        x: Floating-point tensor of known rank.
-        low: Lowest value of the range.
-        high: Highest value of the range.
-        quantizer: One of the library's own quantizers: equal settings share a function.
+    The batch has a known rank. The quantizer is one of the library's own: equal settings share a function.
     """
     # A copy, because a key of the cache must not change, and the grid of a quantizer may be replaced.
     new_low, new_high = _update_function(copy.copy(quantizer), x.shape.rank, x.dtype)(when, x, low, high)

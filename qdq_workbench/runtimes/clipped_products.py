@@ -20,12 +20,7 @@ _READ_ONCE = _CLIPPING | {"linear", "sigmoid", "tanh", "softmax", "leaky_relu", 
 
 
 def clipped_result(facts: PlanFacts, node: Node) -> str | None:
-    """Return the output of the ReLU directly behind a product in the file, if there is one.
-
-    Args:
-        facts: The plan.
-        node: The product.
-    """
+    """Return the output of the ReLU directly behind a product in the file; None if there is none."""
     tensor = _result(facts, node)
     if tensor is None or activation_name(node) in _CLIPPING:
         return tensor
@@ -36,11 +31,9 @@ def clipped_result(facts: PlanFacts, node: Node) -> str | None:
 
 
 def float_behind_clip(facts: PlanFacts, node: Node) -> str | None:
-    """Return the tensor behind a product whose ReLU or Clip keeps it in float: what the ReLU writes or the Clip reads.
+    """Return the tensor that the ReLU or Clip behind a product of quantized operands keeps in float, or None.
 
-    Args:
-        facts: The plan.
-        node: The product, whose operands are quantized.
+    It is what the ReLU writes, or the Clip reads.
     """
     tensor, propagation = clipped_result(facts, node), propagation_of(facts)
     if tensor is None:

@@ -17,15 +17,7 @@ _BITS = 8
 
 
 def why_clipped(facts: PlanFacts, tensor: str) -> Verdict | None:
-    """Return the verdict on a layer whose result reaches a Clip and its pair instead of a QuantizeLinear.
-
-    Args:
-        facts: The plan.
-        tensor: The result.
-
-    Returns:
-        The verdict; None if there is no such Clip.
-    """
+    """Return the verdict on a layer whose result reaches a pair's Clip instead of a QuantizeLinear; None for others."""
     pair = propagation_of(facts).clip_behind(tensor)
     if pair is None:
         return None
@@ -37,12 +29,7 @@ def why_clipped(facts: PlanFacts, tensor: str) -> Verdict | None:
 
 
 def why_packed(facts: PlanFacts, node: Node) -> Verdict | None:
-    """Return the verdict on a layer with a weight that the file holds as 4-bit integers; None if it has none.
-
-    Args:
-        facts: The plan.
-        node: The layer, whose weights are not in blocks.
-    """
+    """Return the verdict on a layer with a weight that the file holds as 4-bit integers; None if it has none."""
     packed = facts.packed_weights(node)
     if not packed:
         return None

@@ -15,10 +15,7 @@ def why_grid(
 ) -> tuple[str, tuple[str, ...]]:
     """Return a reason and a remedy if integer kernels do not take the grid of a tensor; else ("", ()).
 
-    Args:
-        placements: The placements of the tensors.
-        runtime: The runtime's name, for the reason.
-        without_zero_points: Whether all zero points must be 0, so that integers must be signed and symmetric.
+    With `without_zero_points` all zero points must be 0, so that integers must be signed and symmetric.
     """
     for placement in placements:
         grid = placement.quantizer

@@ -29,14 +29,9 @@ def judge_layers(
 ) -> Iterator[LayerExplanation]:
     """Yield the explanation of every call of a plan, with the costs of the call; weights belong to the first call.
 
-    Args:
-        facts: The plan, planned for the runtime.
-        judge: Returns the verdict on a call. Its last argument holds the names of the earlier calls whose kernels may
-            absorb it.
-        rules: The runtime's rules by id.
-        good: Ids of the rules whose calls run in INT8.
-        prefix: The prefix of the rules' ids that `judge` leaves out.
-        absorbing: Ids of the rules whose kernels may absorb later calls; None for those of `good`.
+    `judge` returns the verdict on a call; its last argument holds the names of the earlier calls whose kernels may
+    absorb it. `good` are the ids of the rules whose calls run in INT8, `absorbing` those whose kernels may absorb later
+    calls, None for `good`, and `prefix` is what `judge` leaves out of the ids.
     """
     integer: set[str] = set()
     vanishing = next(id_ for id_ in rules if id_.endswith("-VANISHES"))

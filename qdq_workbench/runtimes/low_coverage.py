@@ -14,12 +14,7 @@ _WORDS = {"macs": "multiply-accumulate operations", "bytes": "bytes of weights"}
 
 
 def why_low(layers: Sequence[LayerExplanation], plan: PlacementPlan | None) -> Iterator[str]:
-    """Yield lines that name the causes where less than half of the products or of the weights is INT8.
-
-    Args:
-        layers: The explanations of all layers.
-        plan: The plan of these layers; None if it is not known.
-    """
+    """Yield lines that name the causes where less than half of the products or of the weights is INT8."""
     parts: dict[str, list[tuple[float, float]]] = {
         "macs": _macs(layers, plan),
         "bytes": [(entry.bytes, entry.bytes - entry.int8_bytes) for entry in layers],

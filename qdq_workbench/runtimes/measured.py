@@ -83,17 +83,7 @@ class Island:
 
 
 def measured_islands(plan: PlacementPlan, layers: Sequence[LayerExplanation], latency: Latency) -> tuple[Island, ...]:
-    """Return the islands of a plan with their measured gains, the largest loss first.
-
-    Args:
-        plan: The plan of the measured file.
-        layers: The explanations of its layers.
-        latency: The measurement of the file beside the float file.
-
-    Raises:
-        SpecError: If the plan is for another runtime than the measured one, or the measurement has no float file
-            beside it or is of other layers.
-    """
+    """Return the islands of a plan with their measured gains, the largest loss first."""
     _check(plan, latency)
     islands = _Islands(plan, layers)
     for gain in latency.gains:

@@ -60,15 +60,9 @@ class IslandEdge:
 
 
 def judged_alone(plan: PlacementPlan, islands: Sequence[Island], latency: Latency) -> tuple[IslandEdge, ...]:
-    """Return the layers of islands, each judged alone, the largest loss first.
+    """Return the layers of measured islands, each judged alone, the largest loss first.
 
-    Args:
-        plan: The plan of the measured file.
-        islands: Its measured islands.
-        latency: The measurement.
-
-    Returns:
-        The layers that can be judged: none without a measured conversion of activations, none with an unknown size.
+    Layers without a measured conversion of activations, or with an unknown size, cannot be judged and are left out.
     """
     costs = _Conversions(plan, latency)
     found = []

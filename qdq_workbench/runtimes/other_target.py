@@ -10,11 +10,7 @@ def other_target_remark(
 ) -> str:
     """Return a remark that a file was exported for another runtime, with a remedy; empty if it fits or is not known.
 
-    Args:
-        target: Name of the target; None if it is not known.
-        engine: The runtime, such as "ONNX Runtime".
-        what: The subject of the sentence.
-        do: The verb of the remedy, which is followed by the runtime's own target.
+    `what` is the subject of the sentence, and `do` the verb of the remedy.
     """
     own = _TARGETS.get(engine)  # a saved report may name an engine that is not known here
     if target is None or own is None or target == own:

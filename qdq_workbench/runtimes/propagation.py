@@ -82,11 +82,7 @@ class Propagation:
         return [index for index in range(len(node.inputs)) if self._arriving(node, index) is None]
 
     def passes(self, node: Node) -> tuple[bool, str]:
-        """Return whether an operation that moves or selects values runs on integers, and the reason.
-
-        Args:
-            node: A call of a class in `PASSED`.
-        """
+        """Return whether an operation of a class in `PASSED` runs on integers, and the reason."""
         arriving, result = self._arriving(node, 0), node.outputs[0]
         behind = self.pair_behind(result)
         if arriving is None:

@@ -24,14 +24,9 @@ _COSTS = ("macs", "int8_macs", "bytes", "int8_bytes")
 
 
 def layer_explanations(plan: PlacementPlan, opset: int | None = None) -> tuple[LayerExplanation, ...]:
-    """Return how the runtime of a plan executes every layer.
+    """Return how the runtime of a plan executes every layer; raise TargetError if its target has no rule set.
 
-    Args:
-        plan: The plan; it is not changed.
-        opset: The opset of the plan's ONNX file; None for the one that `export_onnx` chooses.
-
-    Raises:
-        TargetError: If the plan's target has no rule set.
+    `opset` is None for the one that `export_onnx` chooses.
     """
     if plan.target not in _RULE_SETS:
         raise TargetError(f"No rules are known for target {plan.target!r}; known: {sorted(_RULE_SETS)}.")

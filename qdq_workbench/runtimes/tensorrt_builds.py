@@ -56,13 +56,9 @@ class Build:
 
 
 def tensorrt_builds(layers: Sequence[LayerExplanation], plan: PlacementPlan) -> tuple[Build, ...]:
-    """Return the ways to build an engine from a plan's files.
+    """Return the ways to build an engine from the files of a plan for TensorRT.
 
     Layers that stay in float32 because of their weights' values or recorded ranges are named by the export report.
-
-    Args:
-        layers: The explanations of all layers.
-        plan: The plan, for TensorRT.
     """
     int8 = tuple(entry.layer for entry in layers if entry.status != "float")
     rest = tuple(entry.layer for entry in layers if entry.status == "float")

@@ -226,10 +226,7 @@ class FrameworkInfo:
 
 
 def name_of(layer: Any) -> str:
-    """Return the name under which a class is compared.
-
-    Args:
-        layer: A class or function, its name, or a node of a `ModelGraph`.
+    """Return the name under which a class is compared, for a class or function, its name, or a node of a `ModelGraph`.
 
     Example:
         >>> name_of("Conv2D"), name_of(int)

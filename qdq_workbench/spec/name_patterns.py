@@ -36,13 +36,9 @@ _FOLLOWED = _SINGLE | _REPEATS | _LOOKS | {"SUBPATTERN", "BRANCH"}
 
 @functools.lru_cache(maxsize=64)
 def name_matcher(pattern: str) -> Callable[[str], bool]:
-    """Return a function that tests whether a regular expression matches a whole name.
+    """Return a function that tests whether a regular expression matches a whole name; raise SpecError for a bad one.
 
-    Args:
-        pattern: The expression.
-
-    Raises:
-        SpecError: If it cannot be parsed, or has too many ways and a part whose ways cannot be followed at once.
+    That is one that cannot be parsed, or has too many ways and a part whose ways cannot be followed at once.
     """
     try:
         tree = _parser.parse(pattern)

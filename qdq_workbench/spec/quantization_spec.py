@@ -331,15 +331,7 @@ def _entry_from_dict(fields: Any, position: int) -> LayerConfig:
 
 
 def config_from_dict(data: Any, label: str) -> Any:
-    """Rebuild a `quantize_config`: plain settings, or the user's own class as Keras serialized it.
-
-    Args:
-        data: The result of `config_to_dict`.
-        label: The entry or layer, for the message.
-
-    Raises:
-        SpecError: If the user's class cannot be found, or a setting is unknown.
-    """
+    """Rebuild a `quantize_config`: plain settings, or the user's own class as Keras serialized it."""
     if not isinstance(data, dict) or "class_name" not in data:
         return LayerQuantizeConfig.from_config(data)
     # Not at the top: specifications work without loading Keras.
@@ -359,11 +351,7 @@ def config_from_dict(data: Any, label: str) -> Any:
 
 
 def config_to_dict(config: Any) -> Any:
-    """Return a `quantize_config` as a JSON-compatible dictionary.
-
-    Args:
-        config: A `LayerQuantizeConfig` or `QuantizeConfig`.
-    """
+    """Return a `LayerQuantizeConfig` or `QuantizeConfig` as a JSON-compatible dictionary."""
     if isinstance(config, LayerQuantizeConfig):
         return config.get_config()
     from keras.saving import serialize_keras_object

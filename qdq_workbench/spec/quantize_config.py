@@ -200,11 +200,7 @@ def _frozen(value: Any) -> Any:
 
 
 def is_per_weight(settings: Any) -> bool:
-    """Return whether settings of weights are a mapping per weight, rather than one for all.
-
-    Args:
-        settings: The value of `LayerQuantizeConfig.weight`.
-    """
+    """Return whether a value of `LayerQuantizeConfig.weight` is a mapping per weight, rather than one for all."""
     # A serialized quantizer is a mapping under the key "quantizer", and no weight of that name.
     several = isinstance(settings, Mapping) and bool(settings) and "quantizer" not in settings
     return several and all(isinstance(value, Mapping) for value in settings.values())

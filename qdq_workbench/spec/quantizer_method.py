@@ -41,12 +41,7 @@ class QuantizerMethod:
 
     @classmethod
     def make(cls, name: str, arguments: Mapping[str, Any]) -> QuantizerMethod:
-        """Return a method with settings.
-
-        Args:
-            name: Its name.
-            arguments: Its settings, JSON-compatible.
-        """
+        """Return a method with JSON-compatible settings."""
         return cls(name, json.dumps(arguments, sort_keys=True))
 
     @property
@@ -65,9 +60,5 @@ class QuantizerMethod:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> QuantizerMethod:
-        """Rebuild a method from `to_dict`.
-
-        Args:
-            data: The result of `to_dict`.
-        """
+        """Rebuild a method from `to_dict`."""
         return cls.make(data["name"], data["settings"])

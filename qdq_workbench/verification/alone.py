@@ -41,11 +41,8 @@ Arrays = Mapping[str, np.ndarray]
 def random_samples(proto: onnx.ModelProto, count: int = _SAMPLES) -> dict[str, np.ndarray] | None:
     """Return uniform samples within the ranges of the pairs on the inputs, or within [-1, 1] for an input without one.
 
-    None if a dimension other than the batch is unknown. Integer inputs are zero, a valid index of every embedding.
-
-    Args:
-        proto: The file.
-        count: How many samples, if the batch dimension is unknown.
+    None if a dimension other than the batch is unknown; if the batch is, there are `count` samples. Integer inputs are
+    zero, a valid index of every embedding.
     """
     graph, generator = QDQGraph(proto), np.random.default_rng(0)
     samples = {}
@@ -131,8 +128,7 @@ class OptimizationParity:
     def outputs(self, slack: Mapping[str, float]) -> Iterator[Check]:
         """Yield one check per output.
 
-        Args:
-            slack: Additional tolerance by output name, for roundings of the plain run that the optimized run omits.
+        `slack` is the additional tolerance by output name, for roundings of the plain run that the optimized run omits.
         """
         fast = run_session(make_session(self._proto, optimized=True), self._inputs)
         for name, wanted in self._plain.items():
@@ -260,9 +256,7 @@ def _apart(one: np.ndarray, other: np.ndarray) -> float:
 def cut_behind(proto: onnx.ModelProto, codes: Arrays) -> onnx.ModelProto:
     """Return a copy whose DequantizeLinear nodes read new graph inputs `<tensor>/given` in place of the given tensors.
 
-    Args:
-        proto: The model.
-        codes: The integers by tensor; they determine type and shape of the new inputs.
+    The integers in `codes` determine type and shape of the new inputs.
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)

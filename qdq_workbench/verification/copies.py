@@ -24,15 +24,9 @@ def run_copies(
 ) -> Sequence[Arrays]:
     """Return the outputs for every copy, from one call if that is faster and the copies do not affect each other.
 
-    A call of a small model takes as long for all copies as for one. The samples themselves run along, between two
-    copies: if their outputs change, the model mixes the samples of a batch, and every copy runs by itself.
-
-    Args:
-        q_model: The model.
-        predict: Returns its outputs for one array per input.
-        given: The samples, one array per input.
-        wanted: The outputs for them.
-        copies: Changed copies of the samples.
+    `wanted` are the outputs for the samples `given`. A call of a small model takes as long for all copies as for one.
+    The samples themselves run along, between two copies: if their outputs change, the model mixes the samples of a
+    batch, and every copy runs by itself.
     """
     count = 1 + len(copies)
     if _may_run_together(q_model, given, count):

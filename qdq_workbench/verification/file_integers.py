@@ -39,12 +39,7 @@ _ZERO = 256 * float(np.finfo(np.float32).tiny)  # the exporter writes channels o
 
 
 def check_integers(proto: onnx.ModelProto, q_model: QuantizedModel) -> Check:
-    """Compare the pairs and integer weights of a float32 file with the model's ranges and weights.
-
-    Args:
-        proto: The file.
-        q_model: The model, planned for the file's target.
-    """
+    """Compare pairs and integer weights of a float32 file with ranges and weights of a model planned for its target."""
     weights = dict(weight_differences(proto, q_model))
     pairs = dict(pair_differences(read_pairs(proto), q_model))
     problems = [f"{kind} {name!r}: {wrong}" for kind, found in (("pair", pairs), ("weight", weights))
@@ -54,12 +49,7 @@ def check_integers(proto: onnx.ModelProto, q_model: QuantizedModel) -> Check:
 
 
 def pair_differences(found: Mapping[str, QDQPair], q_model: QuantizedModel) -> Iterator[tuple[str, str]]:
-    """Yield every pair of a file that the model has, with how its grid differs from the model's range, "" for not.
-
-    Args:
-        found: From `read_pairs` of the file.
-        q_model: The model, planned for the file's target.
-    """
+    """Yield every pair of a file that the model has, with how its grid differs from the model's range, "" for not."""
     ranges = q_model.activation_ranges()
     for tensor in q_model.plan.tensors:
         pair = found.get(tensor.name)
@@ -80,9 +70,7 @@ def pair_differences(found: Mapping[str, QDQPair], q_model: QuantizedModel) -> I
 def weight_differences(proto: onnx.ModelProto, q_model: QuantizedModel) -> Iterator[tuple[str, str]]:
     """Yield every integer weight of a file that the model has, with how its values differ from the model's, "" for not.
 
-    Args:
-        proto: The file.
-        q_model: The model, planned for the file's target.
+    The model is planned for the file's target.
     """
     graph = QDQGraph(proto)
     weights, qparams, ranges = _file_weights(graph, proto), q_model.weight_qparams(), q_model.activation_ranges()
@@ -181,12 +169,8 @@ def _dequantized(graph: QDQGraph, node: onnx.NodeProto, stored: onnx.TensorProto
 def _difference(ours: np.ndarray, scales: np.ndarray, theirs: np.ndarray, steps: np.ndarray, most_raised: float) -> str:
     """Return how the values of a weight in a file differ from the model's; "" for not.
 
-    Args:
-        ours: The model's values.
-        scales: The scales that the model gives them.
-        theirs: The file's values, of any layout.
-        steps: The scale of each of the file's values.
-        most_raised: The largest scale that the int32 bias of the layer may need.
+    The file's values are of any layout, and `steps` has the scale of each; `most_raised` is the largest scale that the
+    int32 bias of the layer may need.
     """
     if ours.size != theirs.size:
         return f"it holds {theirs.size} values, and the model's {ours.size}"

@@ -20,9 +20,7 @@ from qdq_workbench.verification.report import Check, check_of
 def check_readers(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:
     """Check that the layers of a file read the pairs that the plan puts on their inputs, and no others.
 
-    Args:
-        plan: The plan that the file was exported from, or the same model planned again for the file's target.
-        proto: The file.
+    The plan is that of the export, or of the same model planned again for the file's target.
     """
     finding = "no layer reads a tensor beside its pair, or a pair that it is not to"
     return check_of("readers", list(reader_differences(plan, proto)), finding)
@@ -31,9 +29,7 @@ def check_readers(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:
 def reader_differences(plan: PlacementPlan, proto: onnx.ModelProto) -> Iterator[str]:
     """Yield the layers that read a tensor in float where the plan has a pair, or the pair where it has none.
 
-    Args:
-        plan: The plan that the file was exported from, or the same model planned again for the file's target.
-        proto: The file.
+    The plan is that of the export, or of the same model planned again for the file's target.
     """
     readers: dict[str, list[onnx.NodeProto]] = {}
     for node in proto.graph.node:

@@ -15,10 +15,7 @@ from qdq_workbench.verification.structure_reader import read_structure
 def warn_of_file_scale(proto: onnx.ModelProto, q_model: Any, samples: Mapping[str, np.ndarray]) -> None:
     """Warn if the samples of an input are many times larger or smaller than its calibrated range.
 
-    Args:
-        proto: The file; the ranges of its input pairs are used if the model is None or has no ranges.
-        q_model: The model, or None.
-        samples: The samples by input name.
+    The ranges of the file's input pairs are used if the model is None or has no ranges.
     """
     known = input_ranges(q_model)
     if known:

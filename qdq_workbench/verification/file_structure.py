@@ -123,12 +123,7 @@ def layout_free_digest(
 ) -> str:
     """Hash the counts of each integer under each (scale, zero point), which do not depend on the layout.
 
-    Args:
-        codes: The integers, in any layout.
-        scale: float32, rank 0, (C,), or one value per block.
-        zero: Integers of the same shape.
-        axis: The axis of `codes` along which the scales or the blocks lie; None per tensor.
-        block_size: The number of values along the axis that share a scale; None without blocks.
+    The scales, or the blocks of `block_size` values that have one each, lie along `axis` of the codes; None per tensor.
     """
     rows = _rows(codes, np.shape(scale), axis, block_size)
     scales, zeros = np.asarray(scale, np.float32).reshape(-1), np.asarray(zero).reshape(-1)

@@ -17,12 +17,8 @@ def noise_of(graph: ModelGraph, tensor: str, cut: Collection[str]) -> float:
     """Return the absolute error that correct kernels may have in a tensor because a function before it saturates.
 
     Kernels of sigmoid, tanh and softmax have an absolute error of one float32 spacing at 1, not a relative one:
-    TensorFlow gives 3e-20 for sigmoid(-45), ONNX Runtime 0.
-
-    Args:
-        graph: The model.
-        tensor: Name of the tensor.
-        cut: Tensors that are equal in both programs; the search for saturating functions stops at them.
+    TensorFlow gives 3e-20 for sigmoid(-45), ONNX Runtime 0. The search stops at tensors in `cut`, which are equal in
+    both programs.
     """
     pending, seen = [tensor], {tensor}
     while pending:

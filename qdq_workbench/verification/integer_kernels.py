@@ -81,14 +81,7 @@ class IntegerKernels:
 
 
 def count_integer_kernels(model: onnx.ModelProto | str | os.PathLike[str]) -> IntegerKernels:
-    """Load a file in ONNX Runtime with all optimizations and return which compute nodes run on integers.
-
-    Args:
-        model: The model, or the path of a file.
-
-    Raises:
-        VerificationError: If ONNX Runtime cannot load the file.
-    """
+    """Return which compute nodes of a file run on integers in ONNX Runtime with all optimizations."""
     with scratch_folder() as folder:
         original, path = _as_file(model, folder)
         optimized = optimized_graph(path, folder / "optimized.onnx")
@@ -104,12 +97,7 @@ def _as_file(model: onnx.ModelProto | str | os.PathLike[str], folder: pathlib.Pa
 def optimized_graph(model: str | bytes, written: pathlib.Path) -> onnx.ModelProto:
     """Return ONNX Runtime's graph of a file after all optimizations, without the data of external initializers.
 
-    Args:
-        model: Path of the file, or its contents.
-        written: The path that the runtime writes its graph to, in a temporary folder; it also writes "weights.bin".
-
-    Raises:
-        VerificationError: If ONNX Runtime refuses the file.
+    The runtime writes its graph to `written`, in a temporary folder, and "weights.bin" beside it.
     """
     import onnxruntime
 

@@ -35,11 +35,8 @@ def fitting_layouts(
 ) -> list[np.ndarray]:
     """Return every layout of a file's tensor that fits a Keras shape: as it is, transposed, with the border of zeros.
 
-    Args:
-        values: The tensor in the file's layout.
-        shape: The shape in Keras; None for an unknown size.
-        pads: The zero padding that created the tensor, if any, in the axes of Keras.
-        fill: The value that represents zero in `values`: 0.0, or the zero point.
+    `pads` is the zero padding that created the tensor, if any, in the axes of Keras; `fill` the value that represents
+    zero in `values`: 0.0, or the zero point.
     """
     return [candidate for candidate in _layouts(values, pads, fill) if _fits(candidate.shape, shape)]
 

@@ -98,11 +98,8 @@ def lowering_differences(plan: PlacementPlan, nodes: Collection[onnx.NodeProto])
     """Return the differences between a file's operators and the plan's lowering, one sentence each.
 
     A missing operator is a difference only for a layer whose integer weights are in the file: converters merge equal
-    operations and nested concatenations, and the exporter omits parts that no output depends on.
-
-    Args:
-        plan: The plan that the file was exported from, or the same model planned again for the file's target.
-        nodes: The nodes of the file.
+    operations and nested concatenations, and the exporter omits parts that no output depends on. The plan is that of
+    the export, or of the same model planned again for the file's target.
     """
     problems = []
     problems += _computed_by_movements(plan, nodes)

@@ -33,14 +33,9 @@ def moved_outputs(
     wanted: Arrays,
     move: Callable[[str, np.ndarray], np.ndarray],
 ) -> Sequence[Arrays]:
-    """Return the outputs for several moved copies of the samples.
+    """Return the outputs of a model for several copies of the samples that `move` has changed.
 
-    Args:
-        q_model: The model; it is only read.
-        inputs: Samples per input name.
-        predict: Returns its outputs for one array per input.
-        wanted: The outputs for the samples.
-        move: Returns moved values of a tensor, from its name and its values.
+    `wanted` are the outputs for the samples themselves.
     """
     samples = list(inputs.values())
     behind = BehindTensors(q_model, samples, first_floats(q_model.plan.graph))
@@ -54,11 +49,7 @@ def moved_outputs(
 def first_floats(graph: ModelGraph) -> list[str]:
     """Return the float tensors that are computed from integer inputs alone, such as the results of embeddings.
 
-    Args:
-        graph: The graph of a model.
-
-    Returns:
-        The names of the tensors; none if an input holds real numbers, which can be moved themselves.
+    There are none if an input holds real numbers, which can be moved themselves.
     """
     if any("float" in graph.tensors[name].dtype for name in graph.inputs):
         return []
@@ -105,11 +96,7 @@ class BehindTensors:
         self._run = for_few_calls(q_model, self._computed, [*self._given, *found])
 
     def outputs(self, values: Arrays) -> list[np.ndarray]:
-        """Return the outputs of the model for other values of the tensors.
-
-        Args:
-            values: One array per tensor.
-        """
+        """Return the outputs of the model for other values of the tensors, one array each."""
         safe_point()
         found = self._run([*self._given, *(tf.constant(array) for array in values)])
         return [np.asarray(keras.ops.convert_to_numpy(value), np.float32) for value in found]

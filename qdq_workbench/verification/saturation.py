@@ -28,10 +28,7 @@ def run_exactly(
 ) -> dict[str, np.ndarray]:
     """Return the outputs of a file run by integer kernels whose sums do not saturate.
 
-    Args:
-        proto: The file.
-        inputs: Samples by input name.
-        as_planned: Keep ONNX Runtime from quantizing float tensors of the file on its own.
+    `as_planned` keeps ONNX Runtime from quantizing float tensors of the file on its own.
     """
     return run_session(exact_session(proto, as_planned=as_planned), inputs)
 
@@ -75,10 +72,9 @@ def _with_own_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def worst_saturation(found: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Return the output whose mean difference is largest relative to its tolerance; None if `found` is empty.
+    """Return the output whose mean difference is largest relative to its tolerance; None if there are no outputs.
 
-    Args:
-        found: Per output, a mapping as for `processor_remark`.
+    Each is a mapping as for `processor_remark`.
     """
     worst = max(found, key=lambda one: float(one["mean_difference"]) / float(one["allowed"]), default=None)
     return None if worst is None else dict(worst)
@@ -87,8 +83,7 @@ def worst_saturation(found: Iterable[Mapping[str, Any]]) -> dict[str, Any] | Non
 def exact_sums_note(found: Mapping[str, Any]) -> str:
     """Return a note for a check's detail that its output was compared with exact sums.
 
-    Args:
-        found: A mapping as for `processor_remark`.
+    `found` is a mapping as for `processor_remark`.
     """
     answers = agreement_text(found.get("agreement"))
     return (
@@ -100,9 +95,8 @@ def exact_sums_note(found: Mapping[str, Any]) -> str:
 def processor_remark(found: Mapping[str, Any] | None) -> str:
     """Return a warning that this processor's kernels saturate, with advice; empty without `found`.
 
-    Args:
-        found: `name` of the output, its `mean_difference` in a session with default settings, the `allowed` mean
-            difference, and the `agreement` of top-1 answers (0 to 1, None if not measured).
+    That holds the `name` of the output, its `mean_difference` in a session with default settings, the `allowed` mean
+    difference, and the `agreement` of top-1 answers (0 to 1, None if not measured).
     """
     if not found:
         return ""

@@ -19,13 +19,9 @@ ROUNDED_OUTPUT = "ONNX Runtime returns this output as the dequantized value of i
 
 
 def moved_by_steps(values: np.ndarray, step: float | None, count: int, generator: np.random.Generator) -> np.ndarray:
-    """Return samples with a few values of each moved by one quantization step; integer samples stay unchanged.
+    """Return samples with `count` values of each moved by one quantization step; integer samples stay unchanged.
 
-    Args:
-        values: The samples, along the first axis.
-        step: The size of the step; None for 1/255 of the range of the values.
-        count: The number of values to move in each sample.
-        generator: Chooses the values and the directions.
+    `step` is None for 1/255 of the range of the values.
     """
     if not np.issubdtype(values.dtype, np.floating):
         return values

@@ -48,10 +48,7 @@ def expected_structure(
 ) -> FileStructure:
     """Return the structure that a file exported with these encodings must have, as far as encodings determine it.
 
-    Args:
-        activations: Pair name -> encoding.
-        weights: Weight name -> encoding with codes.
-        biases: Bias name `<layer>/bias` -> encoding from `encode_bias`; None excludes biases from the comparison.
+    Biases are by name `<layer>/bias`; None excludes them from the comparison.
     """
     return FileStructure(
         pairs={name: _expected_pair(name, encoding) for name, encoding in activations.items()},
@@ -104,13 +101,7 @@ def _floats(values: np.ndarray) -> tuple[float, ...]:
 
 
 def compare_structure(expected: FileStructure | Mapping[str, Any], found: FileStructure) -> list[str]:
-    """Return the differences between an expected and a found structure, one sentence each.
-
-    Args:
-        expected: From `expected_structure`, or from `read_structure` of a new export; also as the dictionary of
-            `to_dict`.
-        found: From `read_structure` of the file in question.
-    """
+    """Return the differences between an expected structure, or its `to_dict`, and a found one, one sentence each."""
     if isinstance(expected, Mapping):
         expected = FileStructure.from_dict(expected)
     differences = [f"stray quantizer {stray}" for stray in found.strays if stray not in expected.strays]

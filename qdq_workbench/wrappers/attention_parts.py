@@ -87,12 +87,7 @@ class MaskOf(keras.layers.Layer):
         return inputs
 
     def compute_mask(self, carrier: Any, previous_mask: Any = None) -> Any:  # noqa: ARG002
-        """Return the mask of the first tensor.
-
-        Args:
-            carrier: The first tensor of the call.
-            previous_mask: Its mask.
-        """
+        """Return the mask of the first tensor of the call."""
         return previous_mask
 
 

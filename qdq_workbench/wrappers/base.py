@@ -358,12 +358,7 @@ class NonWeightedBaseQuantizeWrapper(BaseQuantizeWrapper):
 
 
 def wrapper_class_for(class_names: tuple[str, ...], has_weights: bool) -> type[BaseQuantizeWrapper]:
-    """Return the wrapper class that serves a layer class.
-
-    Args:
-        class_names: The layer's class and its parents, nearest first.
-        has_weights: Whether weights of the layer are quantized.
-    """
+    """Return the wrapper class that serves a layer class, given with its parents, nearest first."""
     for name in class_names:
         if name in _WRAPPERS:
             return _WRAPPERS[name]

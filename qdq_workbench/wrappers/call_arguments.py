@@ -46,11 +46,7 @@ class CallArguments:
         return [leaf for leaf in tree.flatten(self._values()) if _is_number(leaf)]
 
     def replaced(self, tensors: Iterable[Any]) -> CallArguments:
-        """Return the call with other tensors in place of the quantizable ones.
-
-        Args:
-            tensors: As many as `quantizable` returns, in its order.
-        """
+        """Return the call with other tensors in place of the quantizable ones, in the order of `quantizable`."""
         rest = iter(tensors)
         first, args, kwargs = tree.map_structure(lambda leaf: next(rest) if _is_number(leaf) else leaf, self._values())
         return CallArguments(first, args, {**self.kwargs, **kwargs})

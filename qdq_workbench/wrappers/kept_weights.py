@@ -85,10 +85,7 @@ class KeptWeights:
     def value(self, wrapper: Any, name: str, graph: GraphSoFar) -> Any:
         """Return the quantized weight, in a graph that is called after `refresh`; None if it is not stored.
 
-        Args:
-            wrapper: The layer's wrapper.
-            name: Name of the weight below the layer.
-            graph: The graph that is being traced.
+        None also if the graph that is being traced may have written the weight.
         """
         place = self._places.get((id(wrapper), name))
         if place is None or graph.may_have_written(self._weights[place][0]):

@@ -53,15 +53,9 @@ class Roster:
         return tf.stack([tf.convert_to_tensor(switch) for switch in switches]), tf.stack(ranges)
 
     def state(self, switches: Any, ranges: Any, *, training: bool) -> tuple[Any, ...]:
-        """Return the state for which a function is traced; the function computes the same for equal states.
+        """Return the state for which a function is traced: `Switches` of the pairs and "enabled" of the wrappers.
 
-        Args:
-            switches: The first array of `tensors`.
-            ranges: The second array of `tensors`.
-            training: Whether the function trains.
-
-        Returns:
-            `Switches` of the pairs and "enabled" of the wrappers.
+        `switches` and `ranges` are the two arrays of `tensors`. The function computes the same for equal states.
         """
         count = len(self.pairs)
         (lows, highs), enabled, frozen = ranges, switches[:count], switches[count : 2 * count]
@@ -111,14 +105,7 @@ class SettledScope:
         return id(pair) in self._switches
 
     def quantize(self, pair: Any, x: Any, variables: Mapping[str, Any], *, training: bool) -> Any:
-        """Compute a pair.
-
-        Args:
-            pair: One that it `knows`.
-            x: The tensor.
-            variables: Those of its range.
-            training: Whether the call is a training call.
-        """
+        """Compute a pair that the scope `knows`, with the variables of its range."""
         switches = self._switches[id(pair)]
         return quantize_settled(x, pair.quantizer, switches, self._numbers(pair), variables, training=training)
 
@@ -129,12 +116,8 @@ class SettledScope:
     def kept_weight(self, wrapper: Any, name: str) -> Any:
         """Return a stored quantized weight; None if it is not stored or may have changed here.
 
-        None also inside a function that is traced within a step, because the operations around it and between its
-        calls are unknown.
-
-        Args:
-            wrapper: The layer's wrapper.
-            name: Name of the weight below the layer.
+        None also inside a function that is traced within a step, because the operations around it and between its calls
+        are unknown.
         """
         if self._kept is None or depth() != self._depth:
             return None

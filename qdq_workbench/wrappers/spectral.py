@@ -25,14 +25,7 @@ class SpectralNormalizationQuantizeWrapper(WeightedBaseQuantizeWrapper):
         return None
 
     def call(self, inputs: Any, *args: Any, training: Any = None, **kwargs: Any) -> Any:
-        """Normalize the float kernel when training, then compute the layer with quantized inputs and weights.
-
-        Args:
-            inputs: A tensor, as the layer takes it.
-            *args: Further arguments of the layer's call.
-            training: Whether the model is training.
-            **kwargs: Further arguments of the layer's call.
-        """
+        """Normalize the float kernel when training, then compute the layer with quantized inputs and weights."""
         if training:
             layer = self.layer
             # As in Keras's own `call`: a kernel of zeros stays, because its largest singular value is 0.

@@ -63,50 +63,28 @@ class WeightQuantizers:
         return tfmot_view(dict(layer_weights(self.layer)), self.weight_quantizers or {}, self._weight_states)
 
     def weight_range(self, name: str) -> tuple[Any, Any]:
-        """Return the range (lowest, highest) from which the grid of a quantized weight is computed.
-
-        Args:
-            name: Name of the weight below the layer.
-        """
+        """Return the range (lowest, highest) from which the grid of a quantized weight is computed."""
         spec = (self.weight_quantizers or {})[name]
         return weight_range(dict(layer_weights(self.layer))[name], spec, self._weight_states.get(name))
 
     def has_grid(self, name: str) -> bool:
-        """Return whether a weight's quantizer computes a grid, rather than a user's own function.
-
-        Args:
-            name: Name of the weight below the layer.
-        """
+        """Return whether a weight's quantizer computes a grid, rather than a user's own function."""
         state = self._weight_states.get(name)
         return state is None or state.quantizer.has_grid
 
     def keeps_range(self, name: str) -> bool:
-        """Return whether a weight's range is stored in variables, rather than computed from its values at every call.
-
-        Args:
-            name: Name of the weight below the layer.
-        """
+        """Return whether a weight's range is stored in variables, not computed from its values at every call."""
         state = self._weight_states.get(name)
         return state is not None and state.range() is not None
 
     def keep_grid(self, name: str, scale: Any, zero_point: Any) -> None:
-        """Store a fixed grid for a weight, if its quantizer is a `KeptQuantizer`.
-
-        Args:
-            name: Name of the weight below the layer.
-            scale: The scales.
-            zero_point: The zero points.
-        """
+        """Store a fixed grid for a weight, if its quantizer is a `KeptQuantizer`."""
         state = self._weight_states.get(name)
         if state is not None and isinstance(state.quantizer, KeptQuantizer):
             state.quantizer.write_grid(state.variables, scale, zero_point)
 
     def start_weight_ranges(self, source: WeightQuantizers | None = None) -> None:
-        """Set the stored ranges of weight quantizers: from another wrapper of the layer, else from the weights.
-
-        Args:
-            source: A wrapper of the same layer.
-        """
+        """Set the stored ranges of weight quantizers: from another wrapper of the layer, else from the weights."""
         theirs = {} if source is None else source._weight_states  # noqa: SLF001 - of this very class
         variables = dict(layer_weights(self.layer))
         for name, state in self._weight_states.items():
@@ -156,12 +134,7 @@ class WeightQuantizers:
 
 
 def quantized_weight(weight: Any, spec: QuantizerSpec) -> Any:
-    """Fake-quantize a weight, compiled with XLA if it is large.
-
-    Args:
-        weight: The weight's value.
-        spec: The grid.
-    """
+    """Fake-quantize a weight, compiled with XLA if it is large."""
     return fake_quantize_weight(weight, spec, jit=_worth_compiling(weight))
 
 

@@ -34,13 +34,7 @@ class WeightState:
         self.variables: dict[str, Any] = {}
 
     def build(self, name: str, variable: Any, owner: Any) -> None:
-        """Create the variables on the wrapper, and initialize them from the weight's current values.
-
-        Args:
-            name: Name of the weight below the layer.
-            variable: The weight.
-            owner: The wrapper.
-        """
+        """Create the variables on the wrapper, `owner`, and initialize them from the weight's current values."""
         self.variables = self.quantizer.build(tuple(variable.shape), name.replace("/", "_"), owner)
         self.start_from(variable)
 
@@ -65,13 +59,7 @@ class WeightState:
             self.quantizer.write_range(self.variables, *ends)
 
     def quantize(self, weight: Any, learns: Any, enabled: Any) -> Any:
-        """Fake-quantize the weight.
-
-        Args:
-            weight: The weight's value.
-            learns: Whether to update the range; a bool or a scalar bool tensor.
-            enabled: Whether to quantize at all; a scalar bool tensor.
-        """
+        """Fake-quantize the weight if `enabled`, a scalar bool tensor; `learns` is whether to update the range."""
         if self.quantizer.has_grid:
             return self.quantizer(weight, learns, self.variables, enabled=enabled)
         # A user's function may return another dtype, which `tf.where` refuses.
@@ -89,12 +77,7 @@ def tfmot_view(
     """Return every quantized weight with its quantizer and range, in the form of TensorFlow Model Optimization.
 
     On a symmetric grid the range is symmetric, so that `quantized / max_var * (2 ** (num_bits - 1) - 1)` gives the
-    integers.
-
-    Args:
-        variables: The layer's weights by name.
-        specs: The grids by the weight's name.
-        states: The quantizers with a state.
+    integers. Variables and grids are by the weight's name, and `states` has the quantizers with a state.
     """
     found = []
     for name, spec in specs.items():

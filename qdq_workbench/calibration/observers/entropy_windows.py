@@ -37,12 +37,8 @@ _AT_ONCE = 2048  # windows; bounds the memory of the arrays (windows, groups)
 def best_window(counts: Array, edges: Array, groups: int) -> tuple[float, float]:
     """Return the ends of the window around zero with the least relative entropy; the narrowest if several are equal.
 
-    Nearly equal entropies are compared as ONNX Runtime computes them, rounding errors included.
-
-    Args:
-        counts: Counts per bin, an even number of bins around zero.
-        edges: Edges of the bins.
-        groups: The number of groups that a window is merged into.
+    The bins around zero are even in number. Nearly equal entropies are compared as ONNX Runtime computes them, rounding
+    errors included.
     """
     middle = counts.size // 2
     half = np.arange(groups // 2, middle + 1)

@@ -64,22 +64,14 @@ class Histogram:
         return np.asarray(np.clip((edges[:-1] + edges[1:]) / 2, self.low, self.high))
 
     def add(self, values: npt.NDArray[Any]) -> None:
-        """Count values, after widening the bins to cover them.
-
-        Args:
-            values: Finite float32 values of any shape, at least one.
-        """
+        """Count at least one finite float32 value, after widening the bins to cover them."""
         self._cover(float(values.min()), float(values.max()))
         self._count(values.reshape(-1))
 
     def add_counts(self, low: float, high: float, first: int, counts: npt.NDArray[Any]) -> None:
         """Add a batch counted elsewhere (see `reader`), in the bins of a histogram of this batch alone.
 
-        Args:
-            low: Lowest value of the batch.
-            high: Highest value of the batch.
-            first: The number of the bin that `counts` begins with.
-            counts: Counts per bin; surplus bins at the end are zero.
+        `counts` begins with the bin of number `first`; surplus bins at its end are zero.
         """
         batch = Histogram(self.bins)
         batch._cover(low, high)
@@ -92,14 +84,7 @@ class Histogram:
         self.merge(batch)
 
     def merge(self, other: Histogram) -> None:
-        """Add the counts of another histogram.
-
-        Args:
-            other: A histogram with the same `bins`; it does not change.
-
-        Raises:
-            DataError: If `bins` differs.
-        """
+        """Add the counts of another histogram; raise DataError if its `bins` differs."""
         if other.bins != self.bins:
             raise DataError(
                 "Two histograms can be added when they were made with the same number of bins. "
@@ -141,10 +126,9 @@ class Histogram:
         return histogram
 
     def rebinned(self, edges: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-        """Return the counts in other bins; the count of a bin that an edge divides is split in proportion.
+        """Return the counts in other bins, whose increasing edges cover the range seen.
 
-        Args:
-            edges: Increasing edges that cover the range seen.
+        The count of a bin that an edge divides is split in proportion.
         """
         cumulative = np.concatenate([[0], np.cumsum(self.counts)])
         below = np.rint(np.interp(edges, self.edges, cumulative))

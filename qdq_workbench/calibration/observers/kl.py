@@ -56,13 +56,9 @@ class KLObserver(ErrorObserver):
 
 
 def divergence(values: Array, counts: Array, quantized: Array, clipped: Array) -> float:  # noqa: ARG001
-    """Return KL(P || Q) of a candidate range.
+    """Return KL(P || Q) of a candidate range, from the middles of the occupied bins in increasing order.
 
-    Args:
-        values: Middles of the occupied bins, increasing; only their order matters.
-        counts: Counts of these bins.
-        quantized: Fake-quantized values of the middles.
-        clipped: Whether each lies outside the grid.
+    `clipped` tells whether each middle lies outside the grid.
     """
     kept = np.flatnonzero(~clipped)
     if not kept.size:

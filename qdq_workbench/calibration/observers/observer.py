@@ -32,14 +32,7 @@ class Observer:
         self.batches = 0
 
     def update(self, array: npt.ArrayLike) -> None:
-        """Read one batch.
-
-        Args:
-            array: Values of the tensor, of any shape; taken as float32.
-
-        Raises:
-            DataError: If the batch is empty or holds NaN or infinity; the observer does not change.
-        """
+        """Read one batch as float32; raise DataError, without any change, if it is empty or holds NaN or infinity."""
         with np.errstate(over="ignore"):  # values too large for float32 become infinity, and raise an error below
             values = np.asarray(array, np.float32)
         if values.size == 0:
@@ -102,14 +95,7 @@ ObserverClass = TypeVar("ObserverClass", bound=type[Observer])
 
 
 def register_observer(method: str) -> Callable[[ObserverClass], ObserverClass]:
-    """Return a class decorator that registers an observer as a calibration method.
-
-    Args:
-        method: The name that users pass as `method=`.
-
-    Raises:
-        DataError: When the class is defined, if the name is taken.
-    """
+    """Return a class decorator that registers an observer under the name that users pass as `method=`."""
 
     def register(observer: ObserverClass) -> ObserverClass:
         OBSERVERS.add(method, observer)
@@ -119,16 +105,7 @@ def register_observer(method: str) -> Callable[[ObserverClass], ObserverClass]:
 
 
 def make_observer(method: str, tensor: str, spec: QuantizerSpec | None = None, **settings: Any) -> Observer:
-    """Return a new observer of a calibration method.
-
-    Args:
-        method: Name of the method, such as "minmax" or "mse"; `observer_names` lists them.
-        tensor: Name of the tensor, for error messages.
-        spec: The grid of the tensor; None for unsigned, asymmetric, 8 bits.
-        **settings: Settings of the method, such as `percentile=99.9`.
-
-    Raises:
-        DataError: If there is no such method, or the method has no such setting or rejects its value.
+    """Return a new observer of a calibration method; `spec` is the grid, None for unsigned, asymmetric, 8 bits.
 
     Example:
         >>> observer = make_observer("minmax", "relu1")

@@ -43,14 +43,7 @@ class PowerOfTwoObserver(MinMaxObserver):
 
 
 def kind_of_rounding(power_of_two: Any) -> str | None:
-    """Return the kind of rounding that the argument `power_of_two` of `calibrate` selects; None for none.
-
-    Args:
-        power_of_two: True (for "threshold"), False, None, or one of `KINDS`.
-
-    Raises:
-        DataError: If it is another value.
-    """
+    """Return the kind of rounding that a value of `power_of_two` selects, or None; raise DataError for other values."""
     if power_of_two is None or power_of_two is False:
         return None
     kind = "threshold" if power_of_two is True else power_of_two
@@ -63,12 +56,7 @@ def kind_of_rounding(power_of_two: Any) -> str | None:
 
 
 def rounded_up(ends: tuple[float, float], spec: QuantizerSpec, kind: str = "threshold") -> tuple[float, float]:
-    """Return a range with its threshold rounded up to a power of two.
-
-    Args:
-        ends: Lowest and highest value.
-        spec: The grid; used for the kind "scale" only.
-        kind: "threshold" or "scale"; see the top of the file.
+    """Return a range with its threshold rounded up to a power of two; the grid is used for the kind "scale" only.
 
     Example:
         >>> rounded_up((-0.3, 0.9), QuantizerSpec()), rounded_up((0.0, 6.0), QuantizerSpec())

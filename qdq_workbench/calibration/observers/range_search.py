@@ -104,11 +104,7 @@ def _cut(value: float, threshold: float) -> float:
 
 
 def power_error(power: float) -> ErrorFunction:
-    """Return the error sum_i c_i * |x_i - Q(x_i)|^power.
-
-    Args:
-        power: 1 for absolute, 2 for squared errors.
-    """
+    """Return the error sum_i c_i * |x_i - Q(x_i)|^power."""
 
     def error(values: Array, counts: Array, quantized: Array, clipped: Array) -> float:  # noqa: ARG001 (the interface)
         difference = np.abs(values.astype(np.float64) - quantized)

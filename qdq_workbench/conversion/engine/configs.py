@@ -21,13 +21,7 @@ _OF_KERAS = ("name", "built", "trainable", "dtype")
 def copy_from_attributes(layer: Any, name: str, *, float32: bool = False) -> Any:
     """Return a copy of a layer, made from its attributes that are named like the constructor's arguments.
 
-    Args:
-        layer: A Keras layer that cannot be copied through its own `get_config`.
-        name: Name of the copy.
-        float32: Let the copy compute in float32, whatever the dtype policies of the layer say.
-
-    Raises:
-        ValueError: If an argument is found nowhere, or the copy differs from the layer.
+    ValueError is raised if an argument is found nowhere, or the copy differs from the layer.
     """
     config = config_from_attributes(layer)
     config = {**config, "name": name} if "name" in config else config

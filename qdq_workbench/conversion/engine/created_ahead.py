@@ -17,10 +17,7 @@ import tensorflow as tf
 def create_metrics(model: Any, data: Any) -> None:
     """Create the metrics that a model was compiled with, if they are certain to equal those that Keras would create.
 
-    Args:
-        model: A functional model.
-        data: The argument of the step function: an iterator of batches. Nothing is known of the batches of any other
-            than TensorFlow's, such as the generator of `train_on_batch`.
+    Nothing is known of the batches of an iterator that is not TensorFlow's, such as the generator of `train_on_batch`.
     """
     metrics = getattr(model, "_compile_metrics", None)
     # With several outputs, the metrics depend on how Keras interprets the structure of the labels.

@@ -51,13 +51,11 @@ class Cut:
 
 @interrupts_held()
 def cut_model(q_model: QuantizedModel, *, fold: bool, bake_weights: bool, take_out_recurrent: bool = False) -> Cut:
-    """Build the cut float model of a quantized one.
+    """Build the cut float model of a quantized one, which is only read.
 
-    Args:
-        q_model: A quantized model; it is only read.
-        fold: Fold batch normalizations whose input is not quantized.
-        bake_weights: Assign fake-quantized values to the quantized weights (not together with `fold`).
-        take_out_recurrent: Replace the recurrent layers that ONNX has operators for by placeholders.
+    `fold` folds the batch normalizations whose input is not quantized, `bake_weights` assigns fake-quantized values to
+    the quantized weights (not together with `fold`), and `take_out_recurrent` replaces the recurrent layers that ONNX
+    has operators for by placeholders.
     """
     builder = _CutBuilder(q_model, fold=fold, take_out_recurrent=take_out_recurrent)
     builder.run()
@@ -92,12 +90,7 @@ def cut_model(q_model: QuantizedModel, *, fold: bool, bake_weights: bool, take_o
 
 
 def biases_behind(plan: PlacementPlan, layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the bias variables of the layers with a quantized kernel, by the kernel's name.
-
-    Args:
-        plan: The plan of the quantized model.
-        layers: The layers of its float model by path.
-    """
+    """Return the bias variables of the float layers with a quantized kernel, by the kernel's name."""
     found = {}
     for placement in plan.placements:
         # `layer/kernel` is the kernel of the layer inside TimeDistributed or SpectralNormalization.

@@ -51,11 +51,7 @@ _LIMIT = _Limit()
 
 @contextmanager
 def raised_recursion_limit(outputs: Any) -> Iterator[None]:
-    """Raise the recursion limit to the depth of a new model with these outputs; restore it afterwards.
-
-    Args:
-        outputs: The symbolic outputs, nested in any way.
-    """
+    """Raise the recursion limit to the depth of a new model with these outputs; restore it afterwards."""
     with interrupts_held():
         needed = _operations_behind(outputs) + _OTHER_CALLS
         _LIMIT.raise_to(needed)

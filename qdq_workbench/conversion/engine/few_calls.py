@@ -21,13 +21,7 @@ _MOST_VALUES = 2**27  # eagerly, Keras keeps every tensor until the last is comp
 
 
 def for_few_calls(q_model: QuantizedModel, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
-    """Return a function of tensors, traced unless a few eager calls take less time.
-
-    Args:
-        q_model: The model that the function computes or is a part of.
-        function: The function.
-        *arguments: Its future arguments, in structures of arrays or tensors.
-    """
+    """Return a function of tensors, traced unless a few eager calls of the model or its part take less time."""
     return function if runs_untraced(q_model, arguments) else traced(function, *arguments)
 
 

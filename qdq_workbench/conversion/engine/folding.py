@@ -23,14 +23,7 @@ from qdq_workbench.graph_builder import BoundGraph, Call
 
 
 def batch_norm_gain(layer: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return the gain and shift per channel of a BatchNormalization at inference, in float64.
-
-    Args:
-        layer: A built BatchNormalization.
-
-    Returns:
-        Arrays g and h of shape (C,) such that the layer computes `x * g + h`.
-    """
+    """Return g and h of shape (C,), in float64, such that a BatchNormalization computes `x * g + h` at inference."""
     mean, variance = (np.asarray(v, np.float64) for v in (layer.moving_mean, layer.moving_variance))
     gain = 1.0 / np.sqrt(variance + layer.epsilon)
     if layer.scale:
@@ -45,13 +38,7 @@ def folded_weight(class_name: str, weight_name: str) -> bool:
 
 
 def spread_gain(class_name: str, gain: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the gain per output channel, reshaped to broadcast over a kernel.
-
-    Args:
-        class_name: Class of the layer.
-        gain: Shape (C,).
-        shape: Shape of the kernel.
-    """
+    """Return the gain per output channel, reshaped to broadcast over a kernel of this shape."""
     if class_name in TRANSPOSED:
         # Kernel (..., out, in).
         return gain.reshape(*[1] * (len(shape) - 2), -1, 1)

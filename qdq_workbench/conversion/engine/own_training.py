@@ -62,12 +62,7 @@ def build_optimizer(model: Any) -> None:
 def float_class(model: Any) -> Callable[..., Any]:
     """Return the constructor of a rebuilt float model: the source's class if that overrides training, else Keras's.
 
-    Args:
-        model: The source model, or None.
-
-    Warns:
-        UserWarning: If the class overrides training, but has a constructor of its own or is no class of functional
-            models, so that it cannot be kept.
+    It warns of a class that cannot be kept, because it has a constructor of its own or is not one of functional models.
     """
     if not own_training(model):
         return keras.Model
@@ -90,12 +85,7 @@ def _without_constructor(own: Any, inputs: Any, outputs: Any, name: str | None =
 
 
 def warn_about_training(model: Any, advice: str) -> None:
-    """Warn that the new model trains as `keras.Model`, without the overrides of the user's class.
-
-    Args:
-        model: The user's model.
-        advice: The remedy, as a clause.
-    """
+    """Warn that the new model trains as `keras.Model`, without the overrides of its class; `advice` is a clause."""
     kind = (getattr(model, "own_class", None) or type(model)).__name__
     own = ", ".join(own_training(model))
     warn_caller(
@@ -107,19 +97,10 @@ def warn_about_training(model: Any, advice: str) -> None:
 
 
 def copy_user_state(source: Any, model: Any, layers: Mapping[int, Any]) -> None:
-    """Copy the attributes that a user's code set on a model to the rebuilt one.
+    """Copy the attributes that a user's code set on a model to the rebuilt one; warn of those that cannot be copied.
 
-    Numbers, strings, functions, models outside of the graph... stay the same objects; variables, metrics and
-    optimizers are copied; layers of the graph are replaced by the rebuilt model's.
-
-    Args:
-        source: The user's model.
-        model: The rebuilt model.
-        layers: The rebuilt model's layers by the `id` of the source's.
-
-    Warns:
-        UserWarning: If an attribute is a part of the graph without counterpart in the new model, or cannot be copied
-            or set.
+    Numbers, strings, functions, models outside of the graph... stay the same objects; variables, metrics and optimizers
+    are copied; layers of the graph are replaced by the rebuilt model's, which `layers` has by the `id` of the source's.
     """
     counterparts, lost = {**layers, id(source): model}, []
     for name, value in own_attributes(source).items():

@@ -164,17 +164,11 @@ def build_quantized(
     wrappers: Mapping[str, BaseQuantizeWrapper] | None = None,
     prefix: str = "quant_",
 ) -> QuantizedModel:
-    """Build the model that a plan describes from a float model's graph.
+    """Build the model that a plan describes from a float model's graph, whose layers are cloned.
 
-    Args:
-        bound: The float model's graph; its layers are cloned.
-        plan: A plan of that graph.
-        name: Name of the new model.
-        source_outputs: The float model's output names.
-        float32: Let the new model compute in float32, whatever the dtype policies of the layers say.
-        configs: The `quantize_config` of layers, by path, stored in their wrappers.
-        wrappers: Existing wrappers of the same layers, by path, whose names and weight quantizers' states are copied.
-        prefix: Prefix of the names of other wrappers.
+    `float32` lets the new model compute in float32, whatever the dtype policies say. By layer path, `configs` has the
+    `quantize_config` that its wrapper stores, and `wrappers` the existing wrapper whose name and weight quantizers'
+    states are copied; `prefix` begins the names of other wrappers.
     """
     builder = _Quantizer(bound, plan, configs or {})
     builder.prefix = prefix

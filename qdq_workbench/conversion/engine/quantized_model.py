@@ -321,11 +321,7 @@ class QuantizedModel(SettledFunctions, keras.Model):
 
 @functools.cache
 def quantized_class(own: type) -> type[QuantizedModel]:
-    """Return the class of quantized models that train as a user's class does: a subclass of both.
-
-    Args:
-        own: A class of functional models; its constructor is not called.
-    """
+    """Return the class of quantized models that train as a user's class does, whose constructor is not called."""
     small = small_model()
     QuantizedModel(small.inputs, small.outputs)  # at its first instance, Keras makes it a subclass of `Functional`
 
@@ -349,11 +345,7 @@ def quantized_class(own: type) -> type[QuantizedModel]:
 
 
 def colliding_names(model: Any) -> list[str]:
-    """Return the attributes of a user's model that `QuantizedModel` defines too.
-
-    Args:
-        model: A functional model of a user's class.
-    """
+    """Return the attributes of a user's model that `QuantizedModel` defines too."""
     classes = type(model).__mro__[: type(model).__mro__.index(FUNCTIONAL)]
     theirs = {name for own in classes for name in vars(own)} | set(own_attributes(model))
     ours = {name for part in (SettledFunctions, QuantizedModel) for name in vars(part) if not name.startswith("__")}

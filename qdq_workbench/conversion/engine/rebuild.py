@@ -83,9 +83,7 @@ class Rebuilder:
     def rebuilt(self, name: str, model_class: Callable[..., Any] | None = None) -> Any:
         """Compute the graph, copy the weights and the user's attributes, and return the new model.
 
-        Args:
-            name: Name of the new model.
-            model_class: Constructor of the model; by default `float_class` of the source.
+        `model_class` is None for `float_class` of the source.
         """
         source = self.bound.model
         with collector_paused():
@@ -156,12 +154,7 @@ class Rebuilder:
         return any(call.node.layer.startswith(f"{path}/") for path in self.graph.blocks)
 
     def copy_state(self, source: Any, clone: Any) -> None:
-        """Copy a layer's values to its clone, unless they were its initial values, and the `trainable` flags.
-
-        Args:
-            source: A built layer.
-            clone: A copy made by `copy`, built.
-        """
+        """Copy a layer's values to its built clone, unless they were its initial values, and the `trainable` flags."""
         copy_variables(source, clone, values=not self.late.has_values(clone))
 
     def free_name(self, name: str) -> str:
@@ -169,11 +162,9 @@ class Rebuilder:
         return take_name(name, self._taken)
 
     def named(self, tensor: Any, name: str) -> Any:
-        """Rename the operation that produced a new symbolic tensor; Keras names it after its class.
+        """Rename the operation that produced a symbolic tensor; a number is appended if the name is taken.
 
-        Args:
-            tensor: The result of one operation.
-            name: The name; a number is appended if it is taken.
+        Keras names it after its class.
         """
         tensor._keras_history.operation.name = self.free_name(name)  # noqa: SLF001 - Keras has no other way to it
         return tensor
@@ -232,9 +223,6 @@ def keras_name(path: str) -> str:
 def model_name(name: str) -> str:
     """Return a name that TensorFlow accepts for a model: the given one, or a similar one if that is no valid scope.
 
-    Args:
-        name: Name of the source model.
-
     Example:
         >>> model_name("resnet"), model_name("мой net")
         ('resnet', 'model____net')
@@ -248,13 +236,7 @@ def model_name(name: str) -> str:
 def clone_operation(operation: Any, name: str, *, float32: bool = False) -> Any:
     """Return a fresh, unconnected copy of a layer or operation under another name; variables are not copied.
 
-    Args:
-        operation: A Keras layer or operation.
-        name: Name of the copy.
-        float32: Let the copy compute in float32, whatever the dtype policies of the layer say.
-
-    Raises:
-        UnsupportedModelError: If the layer can be copied neither from its configuration nor from its attributes.
+    With `float32` it computes in that type, whatever its dtype policies.
     """
     if type(operation) is keras.layers.Lambda:
         return _clone_lambda(operation, name)
@@ -327,13 +309,7 @@ def _clone_lambda(layer: Any, name: str) -> Any:
 
 
 def copy_variables(source: Any, clone: Any, *, values: bool = True) -> None:
-    """Copy the values of a layer's variables and the `trainable` flags to its clone.
-
-    Args:
-        source: A built layer.
-        clone: A built layer of the same configuration.
-        values: Whether to copy the values; False for a clone that has them.
-    """
+    """Copy the values of a layer's variables, if `values`, and the `trainable` flags to its built clone."""
     _check_same_variables(source, clone)
     if values:
         for theirs, ours in zip(source.variables, clone.variables, strict=True):

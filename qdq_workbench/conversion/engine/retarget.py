@@ -116,9 +116,6 @@ def in_float32(q_model: QuantizedModel) -> QuantizedModel:
     """Return the model itself if it computes in float32, else a copy that does.
 
     ONNX Runtime's integer kernels and QuantizeLinear are combined with float32; half precision is for training.
-
-    Args:
-        q_model: A model made by `quantize_model`; it is only read.
     """
     check_quantized(q_model)
     layers = [layer for layer in inner_layers(q_model) if not isinstance(layer, keras.layers.InputLayer)]
@@ -130,12 +127,7 @@ def in_float32(q_model: QuantizedModel) -> QuantizedModel:
 
 
 def replan(q_model: QuantizedModel, plan: PlacementPlan) -> QuantizedModel:
-    """Return a copy of a quantized model with the Q/DQ pairs of another plan of the same graph.
-
-    Args:
-        q_model: A calibrated model made by `quantize_model`; it is only read.
-        plan: The plan; tensors that it quantizes and whose range is unknown stay uncalibrated.
-    """
+    """Return a copy of a calibrated model with the Q/DQ pairs of another plan; unknown ranges stay uncalibrated."""
     check_quantized(q_model)
     return _rebuilt(q_model, plan, ranges_under(q_model, plan))
 

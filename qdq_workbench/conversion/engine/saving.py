@@ -27,18 +27,9 @@ _BYTES_PER_VARIABLE, _BYTES_BESIDE = 8 << 10, 16 << 20  # overhead of HDF5 per v
 def save_whole(
     model: Any, write: Callable[..., Any], path: Any, *, overwrite: bool, zipped: bool | None, **arguments: Any
 ) -> None:
-    """Save a model as Keras does, atomically.
+    """Save a model with `write`, Keras's `model.save`, but atomically; `zipped` is False for a folder.
 
-    Args:
-        model: The model.
-        write: Keras's `model.save`.
-        path: The caller's path. Names that Keras rejects, and remote paths (`://`), are passed to Keras unchanged.
-        overwrite: Whether to replace an existing file without asking.
-        zipped: As for Keras: False for a folder.
-        **arguments: Further arguments of `write`.
-
-    Raises:
-        UnsupportedModelError: If Keras could not load the file.
+    Names that Keras rejects, and remote paths (`://`), are passed to Keras unchanged.
     """
     as_folder = zipped is not None and not zipped
     if not as_folder:
@@ -66,15 +57,7 @@ def save_whole(
 
 
 def save_weights_whole(model: Any, write: Callable[..., Any], path: Any, *, overwrite: bool, **arguments: Any) -> None:
-    """Save a model's weights as Keras does, atomically if they are one file.
-
-    Args:
-        model: The model.
-        write: Keras's `model.save_weights`.
-        path: The caller's path.
-        overwrite: Whether to replace an existing file without asking.
-        **arguments: Further arguments of `write`.
-    """
+    """Save a model's weights with `write`, Keras's `model.save_weights`, but atomically if they are one file."""
     in_parts = arguments.get("max_shard_size") is not None  # several files, one of which names the others
     if in_parts or not str(path).endswith(".weights.h5") or not _is_local(path):
         write(path, overwrite=overwrite, **arguments)

@@ -75,29 +75,17 @@ class SettledFunctions:
 
     @adds_to_training
     def make_train_function(self, force: bool = False) -> Any:
-        """Create the training function, as Keras does at the start of `fit`.
-
-        Args:
-            force: Whether to replace an existing function.
-        """
+        """Create the training function, as Keras does for `fit`; `force` replaces an existing one."""
         _make(self, "train", super().make_train_function, force)  # type: ignore[misc]
 
     @adds_to_training
     def make_test_function(self, force: bool = False) -> Any:
-        """Create the evaluation function, as Keras does at the start of `evaluate`.
-
-        Args:
-            force: Whether to replace an existing function.
-        """
+        """Create the evaluation function, as Keras does for `evaluate`; `force` replaces an existing one."""
         _make(self, "test", super().make_test_function, force)  # type: ignore[misc]
 
     @adds_to_training
     def make_predict_function(self, force: bool = False) -> Any:
-        """Create the prediction function, as Keras does at the start of `predict`.
-
-        Args:
-            force: Whether to replace an existing function.
-        """
+        """Create the prediction function, as Keras does for `predict`; `force` replaces an existing one."""
         _make(self, "predict", super().make_predict_function, force)  # type: ignore[misc]
 
     @contextlib.contextmanager
@@ -195,11 +183,7 @@ class _SettledFunction:
         self._lock = threading.Lock()
 
     def __call__(self, data: Any) -> Any:
-        """Compute with the current switches of the layers.
-
-        Args:
-            data: The argument that Keras passes.
-        """
+        """Compute with the current switches of the layers; `data` is the argument that Keras passes."""
         # The lock covers the choice alone: several threads may predict at the same time.
         with self._lock:
             kind = self._kind(self._present())
@@ -221,11 +205,7 @@ class _SettledFunction:
                 return SettledScope(self._roster, state, self._weights, depth).call(function, data)
 
     def _kind(self, state: Any) -> Any:
-        """Return the kind of the function to call: (state, whether weights are reused), or None for the general one.
-
-        Args:
-            state: The current state of the layers.
-        """
+        """Return the kind of the function to call: (state, whether weights are reused), or None for the general one."""
         keeps = self._weights is not None and self._weights.used_here
         wanted, other = (state, keeps), (state, not keeps)
         if wanted in self._functions or not self._functions or self._stays >= _CALLS_TO_STAY:

@@ -14,14 +14,12 @@ from qdq_workbench._interrupts import interrupts_held
 def traced(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
     """Return a function of tensors that is traced at its first call, and once more for other sizes of open axes.
 
+    The arguments of calls are cast to the dtypes of `arguments`, of which Keras's symbolic tensors leave the batch size
+    open.
+
     TensorFlow's "retracing" warning counts traces and calls per line of code, over all models of a process; concrete
     functions are not counted. Autograph is off, as in Keras's own training and prediction, because it takes as long as
     the tracing itself.
-
-    Args:
-        function: The function.
-        *arguments: Tensors in the structure of its arguments; Keras's symbolic tensors leave the batch size open. The
-            arguments of later calls are cast to their dtypes.
     """
     return _Traced(tf.function(function, autograph=False), arguments)
 

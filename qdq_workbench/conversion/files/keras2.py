@@ -76,14 +76,7 @@ def hard_sigmoid_of_keras_2(x: Any) -> Any:
 
 
 def translate(config: Any) -> Any:
-    """Translate a model configuration of Keras 2 to Keras 3, at any depth.
-
-    Args:
-        config: The parsed JSON of the model.
-
-    Raises:
-        UnsupportedModelError: If a layer has no counterpart in Keras 3; the message names all of them.
-    """
+    """Translate the parsed JSON of a Keras 2 model to Keras 3, at any depth; refuse operations that Keras 3 lacks."""
     unknown: list[str] = []
     translated = _count_calls_from_zero(_translate(config, unknown))
     if unknown:

@@ -65,15 +65,7 @@ def build_keras2(config: dict[str, Any], path: str) -> keras.Model:
 
 
 def read_keras2(path: str | pathlib.Path) -> Keras2File:
-    """Read a model that Keras 2 saved.
-
-    Args:
-        path: An HDF5 file, a folder with a SavedModel, or a `.keras` archive of Keras 2.
-
-    Raises:
-        FileAccessError: If there is no such file, or it cannot be read.
-        UnsupportedModelError: If it is of another kind.
-    """
+    """Read a model that Keras 2 saved: an HDF5 file, a folder with a SavedModel, or a `.keras` archive."""
     file = as_path(path, FileAccessError)
     if not file.exists():
         raise FileAccessError(f"There is no such file or folder. Received: path={str(path)!r}")

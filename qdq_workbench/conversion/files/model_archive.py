@@ -39,15 +39,9 @@ _OTHERS |= dict.fromkeys((".yaml", ".yml"), _OTHERS[".json"].replace("is JSON", 
 
 
 def check_archive(file: pathlib.Path) -> None:
-    """Raise an error unless a file is a complete `.keras` archive of Keras 3; the message names what it is.
+    """Refuse a file, known not to be HDF5, unless it is a complete `.keras` archive of Keras 3 with its own data.
 
-    Args:
-        file: An existing file that is not HDF5.
-
-    Raises:
-        UnsupportedModelError: If it is of another kind, cut off, or of Keras 2.
-        FileAccessError: If its weights are in another file.
-        BadZipFile: If a part of it is damaged.
+    The message says what the file is. BadZipFile is raised for a damaged part.
     """
     if file.suffix.lower() in _OTHERS:
         raise UnsupportedModelError(

@@ -18,15 +18,7 @@ _FREE = 1 << 20
 
 
 def check_own_data(opened: h5py.File, path: object) -> None:
-    """Refuse an HDF5 file whose data are in another file, or which claims more data than it stores.
-
-    Args:
-        opened: The file, open for reading.
-        path: Its name, for the message.
-
-    Raises:
-        FileAccessError: With the first such item.
-    """
+    """Raise FileAccessError for an HDF5 file with data in another file, or that claims more data than it stores."""
     waiting: list[h5py.Group] = [opened]
     seen = set()
     while waiting:

@@ -21,12 +21,7 @@ _NUMBERS = (("groups", "GROUPS"), ("depth_multiplier", "DEPTH_MULTIPLIER"), ("ax
 
 
 def c_header(document: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
-    """Return a model for firmware as a C header.
-
-    Args:
-        document: The content of `model.json`.
-        arrays: The arrays by name.
-    """
+    """Return a model for firmware, the content of `model.json` and its arrays, as a C header."""
     return "\n".join(_Header(document, arrays).lines()) + "\n"
 
 

@@ -20,13 +20,7 @@ _LARGEST_SHIFT = 30
 
 
 def quantize_multiplier(factor: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the int32 multipliers and shifts of positive factors, in the shape of the factors.
-
-    Args:
-        factor: Positive, in float64.
-
-    Raises:
-        ExportError: If a factor is 2^30 or more.
+    """Return the int32 multipliers and shifts of positive float64 factors; raise ExportError if one is 2^30 or more.
 
     Example:
         >>> [int(part) for part in quantize_multiplier(0.75)]
@@ -48,11 +42,6 @@ def quantize_multiplier(factor: np.ndarray | float) -> tuple[np.ndarray, np.ndar
 
 def divided(multiplier: int, shift: int, count: int) -> tuple[int, int]:
     """Return multiplier and shift of a factor divided by the number of values of a mean, as TensorFlow Lite does.
-
-    Args:
-        multiplier: Multiplier of the factor.
-        shift: Its shift.
-        count: The number of values, at least 1.
 
     Example:
         >>> divided(2**30, 1, 16)

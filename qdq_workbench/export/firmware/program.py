@@ -65,18 +65,10 @@ class Program:
     def add(
         self, name: str, operator: str, sources: tuple[Integers | Floats, ...], result: Integers | Floats, **parts: Any
     ) -> None:
-        """Add a node.
+        """Add a node; its name, for most nodes that of the call that it computes, must be new.
 
-        Args:
-            name: Name of the node, for most nodes that of the call that it computes.
-            operator: Its operator.
-            sources: Its inputs.
-            result: Its output.
-            **parts: Its settings; `arrays` maps a role, such as "weights", to the name of an array, and `layers` lists
-                the calls that the node computes, by default `name`.
-
-        Raises:
-            ExportError: If another node has the name.
+        Its `arrays` map a role, such as "weights", to the name of an array; its `layers` are the calls that it
+        computes, by default `name`.
         """
         if name in self._names:
             raise ExportError(
@@ -91,14 +83,7 @@ class Program:
     def write(self, pending: Pending, name: str, encoding: Encoding, *, node: str = "") -> Integers:
         """Add the node of a kernel with an integer result, unless it is there with this grid and this activation.
 
-        Args:
-            pending: The kernel.
-            name: Name of the result, as for `integers`.
-            encoding: The grid of the result.
-            node: Name of the node; "" for that of the kernel's call.
-
-        Raises:
-            ExportError: If the result is read in two forms.
+        `name` is the result's, as for `integers`; `node` that of the node, "" for the kernel's call.
         """
         for low, high, found in pending.written:
             alike = (low, high) == (pending.low, pending.high)
@@ -151,13 +136,7 @@ def _check_unread(pending: Pending) -> None:
 
 
 def refusal(node: Node, why: str, advice: str) -> ExportError:
-    """Return the error for a layer without an integer form for firmware.
-
-    Args:
-        node: The call.
-        why: The reason, without a full stop.
-        advice: What to do, without a full stop.
-    """
+    """Return the error for a layer without an integer form for firmware; reason and advice have no full stop."""
     return ExportError(
         f"The layer {node.layer!r} has no integer form for firmware: {why}. {advice}. More on {WHAT_IT_LACKS}. "
         f"Received: {node.class_name} {node.name!r}"

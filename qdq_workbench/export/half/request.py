@@ -22,16 +22,10 @@ _ONNXRUNTIME = {
 
 
 def half_request(q_model: QuantizedModel, float_type: str, *, ends: bool = False) -> HalfRequest | None:
-    """Return the request for a file with floats of a given type; None for float32.
+    """Return the request for a file with floats of a given type, inputs and outputs too if `ends`; None for float32.
 
-    Args:
-        q_model: The model, planned for the file's target, with the dtype policies that it was trained with.
-        float_type: "float32", "float16" or "bfloat16".
-        ends: Whether inputs and outputs are in that type, too.
-
-    Raises:
-        ExportError: If there is no such type; with `ends`, if the type is float32, or if calibration saw input values
-            that the type does not hold.
+    The model is planned for the file's target, with the dtype policies that it was trained with. With `ends`, float32
+    and input values that the type does not hold are refused.
     """
     if float_type not in FLOAT_TYPES:
         raise ExportError(

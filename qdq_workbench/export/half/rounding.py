@@ -53,12 +53,9 @@ def rounded(values: np.ndarray, kind: HalfType) -> np.ndarray:
 
 
 def constant_fits(values: np.ndarray, kind: HalfType, *, elementwise: bool) -> bool:
-    """Return whether a constant may be written in half precision.
+    """Return whether a float32 constant may be written in half precision.
 
-    Args:
-        values: float32 values.
-        kind: The type.
-        elementwise: Whether every element must keep its relative precision; else the tensor as a whole.
+    If `elementwise`, every element must keep its relative precision; else the tensor as a whole.
     """
     wide = np.asarray(values, np.float64)
     # Infinities are the same in every type; their difference would be NaN.
@@ -72,13 +69,7 @@ def constant_fits(values: np.ndarray, kind: HalfType, *, elementwise: bool) -> b
 
 
 def scale_fits(scale: np.ndarray, farthest: np.ndarray, kind: HalfType) -> bool:
-    """Return whether scales may be written in half precision.
-
-    Args:
-        scale: float32 scales.
-        farthest: The largest distance of a code from its zero point, per scale; 0 where all values are zero.
-        kind: The type.
-    """
+    """Return whether scales may be written in half precision; `farthest` is the largest |code - zero point| of each."""
     wide = np.asarray(scale, np.float64)
     error = np.abs(rounded_scale(scale, kind).astype(np.float64) - wide)
     return bool(np.all(np.where(farthest > 0, farthest * error, 0.0) <= LARGEST_SHIFT * wide))

@@ -8,15 +8,7 @@ from qdq_workbench.errors import ExportError, QDQError, first_line
 
 
 def as_graph(function: Any, **signature: Any) -> Any:
-    """Return the concrete function of a `tf.function`.
-
-    Args:
-        function: The function.
-        **signature: Its arguments, as for `get_concrete_function`.
-
-    Raises:
-        ExportError: If the code of a layer cannot be traced.
-    """
+    """Return the concrete function of a `tf.function`; raise ExportError if the code of a layer cannot be traced."""
     try:
         return function.get_concrete_function(**signature)
     except QDQError:

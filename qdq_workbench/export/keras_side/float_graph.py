@@ -61,18 +61,9 @@ class FloatGraph:
 
 
 def convert_float(cut: CutModel, *, opset: int, dynamic_batch: bool) -> FloatGraph:
-    """Translate the float graph of a cut model with tf2onnx.
+    """Translate the float graph of a cut model with tf2onnx; newer opsets than its own go through onnx's upgrade.
 
-    Args:
-        cut: The cut model.
-        opset: The opset to convert to, from `MIN_OPSET`; newer ones than tf2onnx's go through onnx's upgrade.
-        dynamic_batch: Keep an unknown batch size; otherwise unknown batch sizes become 1.
-
-    Returns:
-        The float ONNX graph and the names of its cut ends.
-
-    Raises:
-        ExportError: If tf2onnx cannot translate an operation of the model.
+    Without `dynamic_batch`, unknown batch sizes become 1.
     """
     ends = EndNames.of(cut)
     with _quiet():

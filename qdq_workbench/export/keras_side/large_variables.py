@@ -16,12 +16,7 @@ _LARGE = 1 << 20  # bytes of one variable
 
 
 def large_variables(layers: Mapping[str, Any], without: Iterable[Any] = ()) -> dict[str, Any]:
-    """Return the float variables to keep out of TensorFlow's graph, by name; none if all of them fit.
-
-    Args:
-        layers: The layers by path.
-        without: Variables that are kept out already.
-    """
+    """Return the float variables, other than `without`, to keep out of TensorFlow's graph; none if all of them fit."""
     kept_out = {id(variable) for variable in without}
     found = {
         f"{path}/{name}": variable

@@ -55,11 +55,7 @@ class EndNames:
 
     @classmethod
     def of(cls, cut: CutModel) -> EndNames:
-        """Number the ends of a cut model.
-
-        Args:
-            cut: The cut model.
-        """
+        """Number the ends of a cut model."""
         return cls(
             inputs=_numbered("input", cut.inputs),
             outputs=_numbered("output", cut.outputs),
@@ -88,17 +84,8 @@ def _numbered(kind: str, keys: dict[str, Any]) -> dict[str, str]:
 def trace(cut: CutModel, ends: EndNames, *, dynamic_batch: bool) -> tuple[Any, dict[str, str]]:
     """Trace the cut model as a function of model inputs, placeholders and weights.
 
-    Args:
-        cut: The cut model.
-        ends: The names of its ends.
-        dynamic_batch: Keep unknown batch sizes; otherwise they become 1.
-
-    Returns:
-        The concrete function, whose structured outputs carry the names of outputs and sources, and the Keras
-        operation of each numbered scope.
-
-    Raises:
-        ExportError: If the source of a pair has another rank than its symbolic tensor.
+    The result is the concrete function, whose structured outputs carry the names of outputs and sources, and the Keras
+    operation of each numbered scope. Without `dynamic_batch`, unknown batch sizes become 1.
     """
     import keras
     import tensorflow as tf

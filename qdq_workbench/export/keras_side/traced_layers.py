@@ -19,13 +19,7 @@ from qdq_workbench.graph_builder import carries_mask
 
 
 def traced_otherwise(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any] | None:
-    """Return a function that computes a call in place of the layer; None where the layer itself is traced.
-
-    Args:
-        operation: The Keras layer or operation.
-        args: Positional arguments of the call.
-        kwargs: Its keyword arguments.
-    """
+    """Return a function that computes a call in place of the layer; None where the layer itself is traced."""
     from keras import layers
 
     # Exact classes below: a subclass may compute something else in its `call`.

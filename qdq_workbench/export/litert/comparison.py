@@ -41,13 +41,7 @@ def divergence_warning(q_model: QuantizedModel, read: FakeQuantModel, names: Nam
     """Return a warning that names the quantized tensors that differ in the interpreter, in the model's order.
 
     A second file with every pair as an output is compared with the same fake-quant model in Keras. Both have 8-bit
-    activations, whatever the width of the model.
-
-    Args:
-        q_model: The quantized model.
-        read: The model that the converter read.
-        names: The names of the file's inputs and outputs.
-        batch: Its batch size; None for an open one.
+    activations, whatever the width of the model. An open batch size is None.
     """
     warning = "The file is NOT accurate: its outputs are far from the Keras model's. Compare both on your own data. "
     probe = functional_model(read.model._inputs_struct, list(read.pairs.values()))  # noqa: SLF001 - as in `convert`

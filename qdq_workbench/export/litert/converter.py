@@ -40,14 +40,8 @@ class Names:
 def convert(model: Any, names: Names, batch: int | None, *, integers: bool) -> bytes:
     """Convert a model with its variables frozen, because the converter stores only constants as integers.
 
-    Args:
-        model: The Keras model, with a fake-quant operation for every pair.
-        names: The names of the file's inputs and outputs.
-        batch: Its batch size; None leaves it open.
-        integers: Whether it has integer activations; without any, the file is in float.
-
-    Raises:
-        ExportError: If the converter has no form of the model.
+    ExportError is raised if the converter has no form of the model. Without `integers` the file is in float; an open
+    batch size is None.
     """
     from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 

@@ -42,12 +42,7 @@ class FakeQuantModel:
 
 
 def fake_quant_model(q_model: QuantizedModel, activations: Mapping[str, Encoding]) -> FakeQuantModel:
-    """Return a quantized model as a float model with folded batch normalizations and fake-quant operations.
-
-    Args:
-        q_model: A calibrated model; it is only read.
-        activations: The encodings of its pairs.
-    """
+    """Return a calibrated model as a float model with folded batch normalizations and fake-quant operations."""
     builder = _FakeQuantBuilder(q_model, activations)
     model = builder.rebuilt(q_model.name)
     biases = {name: np.array(bias) for name, bias in biases_behind(q_model.plan, builder.clones).items()}

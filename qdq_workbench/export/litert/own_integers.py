@@ -60,12 +60,9 @@ class Written:
 
 
 def write_integers(content: bytes, read: FakeQuantModel, *, dynamic_range: bool) -> Written:
-    """Return a file of the converter with the integers and scales of the model.
+    """Return a file of the converter with the integers and scales of the model that the converter read.
 
-    Args:
-        content: The file's bytes.
-        read: The model that the converter read, with the encodings.
-        dynamic_range: Give the weights of float layers to hybrid kernels, where they exist.
+    `dynamic_range` gives the weights of float layers to hybrid kernels, where they exist.
     """
     writer = _Writer(TFLiteFile(content), read, dynamic_range=dynamic_range)
     writer.run()

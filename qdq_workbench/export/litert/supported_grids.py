@@ -15,15 +15,7 @@ _SPECIFICATION = f"({page('targets.md', 'LiteRT')})"
 
 
 def check_grids(q_model: QuantizedModel) -> None:
-    """Refuse a model with grids that a `.tflite` file has no tensors for.
-
-    Args:
-        q_model: The model, quantized for LiteRT.
-
-    Raises:
-        ExportError: If LiteRT has no tensors with the grid of an activation or of a weight, or activations have both
-            widths.
-    """
+    """Refuse a model with grids, or with two widths of activations, that a `.tflite` file has no tensors for."""
     widths: dict[int, str] = {}
     for tensor in q_model.plan.tensors:
         if tensor.kind == "weight":

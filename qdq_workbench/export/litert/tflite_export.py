@@ -176,13 +176,8 @@ def build_tflite(
 ) -> tuple[FakeQuantModel, Names, Written]:
     """Return the model that the converter read, the names of the file's inputs and outputs, and the file.
 
-    Args:
-        q_model: The model, from `for_litert`.
-        batch: Its batch size; None for an open one.
-        dynamic_range: Give the weights of float layers to hybrid kernels, where they exist.
-
-    Raises:
-        ExportError: If LiteRT has no tensors with the grid of a quantizer, or the converter refuses the model.
+    The model is from `for_litert`, and an open batch size is None; `dynamic_range` gives the weights of float layers to
+    hybrid kernels, where they exist.
     """
     read, names, content = converted(q_model, batch)
     return read, names, write_integers(content, read, dynamic_range=dynamic_range)
@@ -191,12 +186,7 @@ def build_tflite(
 def converted(q_model: QuantizedModel, batch: int | None) -> tuple[FakeQuantModel, Names, bytes]:
     """Return the converter's model, the names of the file's inputs and outputs, and its bytes with its own integers.
 
-    Args:
-        q_model: The model, from `for_litert`.
-        batch: Its batch size; None for an open one.
-
-    Raises:
-        ExportError: If LiteRT has no tensors with the grid of a quantizer, or the converter refuses the model.
+    The model is from `for_litert`, and an open batch size is None.
     """
     check_grids(q_model)
     read = fake_quant_model(q_model, encode_activations(q_model))

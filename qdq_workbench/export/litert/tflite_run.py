@@ -14,11 +14,7 @@ SIGNATURE = "serving_default"
 
 
 def make_interpreter(content: bytes) -> Any:
-    """Return TensorFlow's interpreter for a `.tflite` file, with its built-in kernels and without delegates.
-
-    Args:
-        content: The file's bytes.
-    """
+    """Return TensorFlow's interpreter for a `.tflite` file, with its built-in kernels and without delegates."""
     # The default delegate, XNNPACK, replaces operators by kernels of its own.
     plain = tf.lite.experimental.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
     with warnings.catch_warnings():
@@ -29,15 +25,7 @@ def make_interpreter(content: bytes) -> Any:
 
 
 def run_tflite(content: bytes, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Run a `.tflite` file that `export_tflite` wrote, in batches of its batch size.
-
-    Args:
-        content: The file's bytes.
-        inputs: Samples per input name.
-
-    Returns:
-        Values per output name.
-    """
+    """Return the outputs of a `.tflite` file that `export_tflite` wrote, by name, run in batches of its batch size."""
     return run_interpreter(make_interpreter(content), inputs)
 
 
@@ -59,11 +47,7 @@ def run_interpreter(interpreter: Any, inputs: Mapping[str, np.ndarray]) -> dict[
 
 
 def integer_operators(content: bytes) -> Iterator[tuple[str, bool]]:
-    """Yield every operator of a `.tflite` file, and whether it computes on integers alone.
-
-    Args:
-        content: The file's bytes.
-    """
+    """Yield the operators of a `.tflite` file but QUANTIZE and DEQUANTIZE, and whether each is on integers alone."""
     for operator in operators(content):
         if operator.name not in ("QUANTIZE", "DEQUANTIZE"):
             yield operator.name, operator.on_integers
@@ -89,11 +73,7 @@ class Operator:
 
 
 def operators(content: bytes) -> Iterator[Operator]:
-    """Yield every operator of a `.tflite` file with the types of its tensors, in execution order.
-
-    Args:
-        content: The file's bytes.
-    """
+    """Yield every operator of a `.tflite` file with the types of its tensors, in execution order."""
     interpreter = make_interpreter(content)
     details = {detail["index"]: detail for detail in interpreter.get_tensor_details()}
     floats = {index for index, detail in details.items() if detail["dtype"] is np.float32}

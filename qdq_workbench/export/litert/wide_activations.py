@@ -33,15 +33,7 @@ _POWER_OF_TWO = ("ADD", "SUB")  # their option restricts int16 scales to powers 
 
 
 def widen_activations(file: TFLiteFile, read: FakeQuantModel) -> None:
-    """Turn the int8 activations of a file into int16 ones with the model's scales, if its pairs have 16 bits.
-
-    Args:
-        file: The converter's file; it is changed.
-        read: The model that the converter read.
-
-    Raises:
-        ExportError: If the converter gave a tensor a range that no pair of the model has.
-    """
+    """Turn the int8 activations of a file into int16 ones with the model's scales, if its pairs have 16 bits."""
     pairs = [encoding for encoding in read.activations.values() if encoding.spec.num_bits == INT16_BITS]
     if not pairs:
         return

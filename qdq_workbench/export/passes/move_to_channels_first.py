@@ -47,8 +47,7 @@ CHANNELS_FIRST = frozenset(
 def move_to_channels_first(graph: Graph) -> None:
     """Flip operations around convolutions to channels-first until no more Transposes can be cancelled.
 
-    Args:
-        graph: The graph to change; the flipped nodes are added to its `channels_first`.
+    The flipped nodes are added to the graph's `channels_first`.
     """
     layout = _LayoutPass(graph)
     layout.run()

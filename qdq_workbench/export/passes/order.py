@@ -110,10 +110,7 @@ STAGES = (OPENED, FLOAT, JOINED, INT32_BIASES, BLOCKS, HALF)
 def unfinished(graph: Graph, *, int32_biases: bool, blocks: bool = False) -> list[tuple[GraphPass, Node]]:
     """Return the nodes of a finished graph that violate the postcondition of a pass, each with that pass.
 
-    Args:
-        graph: The graph of a file, with shapes and with its target's `slow_transposes`.
-        int32_biases: Whether the file's target has int32 biases.
-        blocks: Whether the file's target sets `relu_hides_blocks`.
+    The graph has shapes and its target's `slow_transposes`; `blocks` is the target's `relu_hides_blocks`.
     """
     stages = (FLOAT, JOINED, *((INT32_BIASES,) if int32_biases else ()), *((BLOCKS,) if blocks else ()), HALF)
     passes = dict.fromkeys(graph_pass for stage in stages for graph_pass in stage.passes)
@@ -125,12 +122,7 @@ _observer: contextvars.ContextVar[Observer | None] = contextvars.ContextVar("obs
 
 
 def run_stage(graph: Graph, stage: Stage) -> None:
-    """Run the passes of a stage.
-
-    Args:
-        graph: The graph to change.
-        stage: One of `STAGES`.
-    """
+    """Run the passes of a stage on a graph."""
     observer = _observer.get()
     for graph_pass in stage.passes:
         with contextlib.nullcontext() if observer is None else observer(stage, graph_pass, graph):
@@ -140,11 +132,7 @@ def run_stage(graph: Graph, stage: Stage) -> None:
 
 @contextlib.contextmanager
 def passes_observed(observer: Observer) -> Iterator[None]:
-    """Run every pass inside the `with` block in a context manager of the observer.
-
-    Args:
-        observer: Called with the stage, the pass and the graph; returns a context manager around the pass.
-    """
+    """Run every pass inside the `with` block in the context manager that the observer returns for it."""
     token = _observer.set(observer)
     try:
         yield

@@ -47,8 +47,6 @@ def additions_where(
 ) -> Callable[[Graph], Iterator[Node]]:
     """Return a function that yields the additions of a constant to a product that satisfy a condition.
 
-    Args:
-        wanted: The condition on the graph, the addition, its constant's index, and the product.
-        op: The operator of the product.
+    `wanted` takes the graph, the addition, its constant's index, and the product.
     """
     return lambda graph: (found[0] for found in biased_products(graph, op) if wanted(graph, *found))

@@ -167,9 +167,6 @@ def _exact_scale(bias: np.ndarray) -> np.ndarray:
 def bias_name(weight_node: str) -> str:
     """Return the name of the bias that goes with the weight written by a DequantizeLinear node.
 
-    Args:
-        weight_node: Node name `<layer path>/<weight name>/DequantizeLinear`.
-
     Example:
         >>> bias_name("block/conv1/kernel/DequantizeLinear")
         'block/conv1/bias'
