@@ -1,10 +1,8 @@
-"""The LiteRT file of MLPerf Tiny's ResNet-8 on real images; needs the optional ../shared."""
+"""The LiteRT file of MLPerf Tiny's ResNet-8 on real images."""
 
-import keras
-import numpy as np
+import cifar
 import pytest
 from litert_models import litert
-from test_resnet8_on_cifar import images
 
 import qdq_workbench as qdq
 from qdq_workbench.export.litert.tflite_run import run_tflite
@@ -13,19 +11,12 @@ IMAGES = 500
 
 
 @pytest.fixture(scope="module", params=[8, 16], ids=["W8A8", "W8A16"])
-def answers(request, shared, tmp_path_factory):
+def answers(request, tmp_path_factory):
     """Return the classes that the quantized model and the interpreter give to test images, and the right ones."""
-    data, network = shared / "data" / "cifar10_jpeg.npz", shared / "models" / "resnet8_cifar_jpeg.keras"
-    for path in (data, network):
-        if not path.is_file():
-            pytest.skip(f"needs the optional file {path.name} in ../shared")
-    arrays = np.load(data)
-    q_model = qdq.quantize_model(
-        keras.models.load_model(network, compile=False), target=litert(activation_bits=request.param)
-    )
-    qdq.calibrate(q_model, images(arrays, "train", 512)[0], verbose=False)
+    q_model = qdq.quantize_model(cifar.trained_network(), target=litert(activation_bits=request.param))
+    qdq.calibrate(q_model, cifar.images("train", 512)[0], verbose=False)
     report = qdq.export_tflite(q_model, tmp_path_factory.mktemp("litert") / "model.tflite")
-    x, labels = images(arrays, "test", IMAGES)
+    x, labels = cifar.images("test", IMAGES)
     (theirs,) = run_tflite(report.path.read_bytes(), {q_model.plan.graph.inputs[0]: x}).values()
     ours = q_model.predict(x, batch_size=100, verbose=0)
     return request.param, report, ours.argmax(-1), theirs.argmax(-1), labels
