@@ -13,6 +13,7 @@ Importing this package does not import TensorFlow: every name is loaded on first
 
 from __future__ import annotations
 
+import functools
 import importlib
 from typing import Any
 
@@ -295,14 +296,17 @@ def _loaded(name: str) -> Any:
     if name in _MODULES or name in _NAMED_MODULES:
         return importlib.import_module(f"{__name__}.{name}")
     if name not in _HOMES:
-        from qdq_workbench.errors import nearest_names
-
-        raise AttributeError(
-            f"qdq_workbench has no attribute {name!r}. {nearest_names(name, [*_HOMES, *_MODULES, *_NAMED_MODULES])}"
-        )
+        raise AttributeError(f"qdq_workbench has no attribute {name!r}. {_similar(name)}")
     value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
+
+
+@functools.lru_cache(maxsize=64)  # pytest, doctest and others ask for the same few names again and again
+def _similar(name: str) -> str:
+    from qdq_workbench.errors import nearest_names
+
+    return nearest_names(name, [*_HOMES, *_MODULES, *_NAMED_MODULES])
 
 
 def __dir__() -> list[str]:
