@@ -8,7 +8,6 @@ import sys
 import textwrap
 import time
 
-import nbformat
 import pytest
 from browser.bench_page import BenchPage
 from browser.conftest import SCREENSHOTS, VIEWPORT
@@ -112,6 +111,8 @@ def wait_for_answer(process, port):
 
 def test_the_whole_bench_in_voila(open_page):
     pytest.importorskip("voila", reason="needs Voila: pip install voila")
+    import nbformat  # takes seconds
+
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(BENCH + "wb")])
     text = nbformat.writes(notebook)
     # Voila drops what a cell displays if its messages take more than four seconds, as a bench may on a busy machine.

@@ -60,17 +60,18 @@ def test_it_is_noticed_with_evidence_and_a_way_out():
 
 
 @pytest.mark.parametrize(
-    ("model", "x"),
+    ("make", "x"),
     [
-        (settled(network(), images()), images()),
-        (settled(network(), images()), images()[:20] * 1.5),
-        (network(trainable=False), images()),
-        (network(), images(size=1.0)),
-        (network(), images(15)),
+        (lambda: settled(network(), images()), images()),
+        (lambda: settled(network(), images()), images()[:20] * 1.5),
+        (lambda: network(trainable=False), images()),
+        (network, images(size=1.0)),
+        (network, images(15)),
     ],
     ids=["trained", "other data", "the first one frozen", "initial statistics that fit", "too few samples to say"],
 )
-def test_other_models_stay_as_they_were(model, x, recwarn):
+def test_other_models_stay_as_they_were(make, x, recwarn):
+    model = make()
     if not model.get_layer("norm").trainable:
         model.get_layer("norm2").trainable = False
     q_model = qdq.quantize_model(model)

@@ -7,8 +7,6 @@ import subprocess
 import sys
 from typing import ClassVar
 
-import nbformat
-import nbformat.sign
 import pytest
 from project import ROOT
 
@@ -65,6 +63,8 @@ def test_keras_is_left_to_the_notebook(cli, jupyter, monkeypatch):
 
 
 def test_a_quickstart_with_a_picture_is_trusted_by_jupyterlab(tmp_path, monkeypatch):
+    import nbformat.sign  # takes seconds
+
     monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
     copy = shutil.copy(ROOT / "notebooks" / lab.QUICKSTART, tmp_path)
     notebook = nbformat.read(copy, as_version=4)
