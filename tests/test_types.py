@@ -22,6 +22,12 @@ follow_imports = skip
 [mypy-qdq_workbench.*,qdq_widgets.*]
 ignore_errors = True
 """
+# No assertion is about the types of other libraries, whose stubs take mypy twice as long as all of this project.
+SETTINGS += """[mypy-numpy.*,IPython.*,rich.*,PIL.*,traitlets.*,jinja2.*]
+ignore_missing_imports = True
+follow_imports = skip
+follow_imports_for_stubs = True
+"""
 BENCH = {
     "wb": "qdq_widgets.workbench.Workbench",
     "wb.plan": "PlacementPlan",
