@@ -65,10 +65,11 @@ def sources(root: pathlib.Path) -> dict[str, ast.Module]:
     return {str(path.relative_to(root)): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
 
 
-def lists_in(tree: ast.AST) -> list[set[str]]:
+@functools.cache
+def lists_in(tree: ast.AST) -> tuple[set[str], ...]:
     """Return the texts that stand together, wherever two or more of them are classes or operations of the table."""
     together = (texts for node in ast.walk(tree) for texts in _together(node))
-    return [texts for texts in together if len(texts & KINDS.keys()) > 1]
+    return tuple(texts for texts in together if len(texts & KINDS.keys()) > 1)
 
 
 def _together(node: ast.AST) -> Iterator[set[str]]:

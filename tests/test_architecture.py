@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import functools
 import graphlib
 import inspect
 import os
@@ -52,11 +53,12 @@ BREACHES = [
 ]
 
 
-def lint(folder, *arguments):
+def lint(folder):
     """Run lint-imports on the packages in a folder, which shadow the installed ones."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(folder / "widgets")])}
+    environment["COLUMNS"] = "400"  # no line is wrapped
     return subprocess.run(
-        [LINT_IMPORTS, "--no-cache", *arguments],
+        [LINT_IMPORTS, "--no-cache"],
         cwd=folder,
         env=environment,
         capture_output=True,
@@ -65,27 +67,40 @@ def lint(folder, *arguments):
     )
 
 
-@pytest.fixture
-def planted(tmp_path):
-    """Copy the packages and their contracts, so that a breach can be planted in them."""
+def copied(folder):
+    """Copy the packages and their contracts to a folder."""
     only_sources = shutil.ignore_patterns("__pycache__", "static", "node_modules")
     for package in ("qdq_workbench", "widgets/qdq_widgets"):
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=only_sources)
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    return tmp_path
+        shutil.copytree(ROOT / package, folder / package, ignore=only_sources)
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory):
+    """What is said of each broken contract, by its id, where all breaches are planted at once."""
+    folder = copied(tmp_path_factory.mktemp("breaches"))
+    for breach in BREACHES:
+        with (folder / breach.module).open("a") as module:
+            module.write(f"\n{breach.line}\n")
+    finished = lint(folder)
+    assert finished.returncode == 1, finished.stdout + finished.stderr
+    names = {contract["name"]: contract["id"] for contract in pyproject()["tool"]["importlinter"]["contracts"]}
+    said, found = [], {}
+    for line in finished.stdout.partition("Broken contracts")[2].splitlines():
+        if line in names:
+            said = found.setdefault(names[line], [])
+        said.append(line.strip(" -"))
+    return found
 
 
 @pytest.mark.parametrize("breach", BREACHES, ids=lambda breach: f"{breach.contract}: {breach.line}")
-def test_a_planted_breach_breaks_its_contract(planted, breach):
-    with (planted / breach.module).open("a") as module:
-        module.write(f"\n{breach.line}\n")
-
-    finished = lint(planted, "--contract", breach.contract)
-
-    assert finished.returncode == 1, finished.stdout + finished.stderr
-    assert "BROKEN" in finished.stdout
+def test_a_planted_breach_breaks_its_contract(broken, breach):
     dotted = breach.module.removeprefix("widgets/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    assert dotted in finished.stdout
+    imported = breach.line.removeprefix("import ")
+    # A package that no contract knows is named as such, whatever it imports.
+    expected = dotted if dotted.endswith("a_new_room") else f"{dotted} -> {imported}"
+    assert expected in {line.partition(" (")[0] for line in broken[breach.contract]}
 
 
 def test_every_contract_has_a_breach_that_breaks_it():
@@ -94,8 +109,8 @@ def test_every_contract_has_a_breach_that_breaks_it():
     assert contracts == {breach.contract for breach in BREACHES}
 
 
-def test_the_contracts_hold(planted):
-    finished = lint(planted)
+def test_the_contracts_hold(tmp_path):
+    finished = lint(copied(tmp_path))
 
     assert finished.returncode == 0, finished.stdout + finished.stderr
     assert "BROKEN" not in finished.stdout
@@ -151,22 +166,24 @@ IDENTITIES = {
 }
 
 
-def places_of_identities(root):
-    """Return the modules that call `id`."""
-    found = set()
-    for path in (*root.glob("qdq_workbench/**/*.py"), *root.glob("widgets/qdq_widgets/**/*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "id":
-                found.add(str(path.relative_to(root)))
-    return found
+def planted(path, lines):
+    """Return the modules of the project, as `sources` does, with lines behind the last one of one of them."""
+    return {**sources(ROOT), path: ast.parse(f"{(ROOT / path).read_text(encoding='utf-8')}\n{lines}\n")}
 
 
-def test_an_identity_is_only_taken_where_the_object_is_known_to_live_as_long(planted):
+@functools.cache
+def takes_identities(tree):
+    """Return whether a module calls `id`."""
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return any(isinstance(node.func, ast.Name) and node.func.id == "id" for node in calls)
+
+
+def test_an_identity_is_only_taken_where_the_object_is_known_to_live_as_long():
     """An object that is made later may have the identity of one that is gone: keep the object, or compare by `is`."""
-    assert places_of_identities(ROOT) == set(IDENTITIES)
-    with (planted / "qdq_workbench/report/curves.py").open("a") as module:
-        module.write("\nSEEN = {id(object()): 1}\n")
-    assert places_of_identities(planted) - set(IDENTITIES) == {"qdq_workbench/report/curves.py"}
+    assert {path for path, tree in sources(ROOT).items() if takes_identities(tree)} == set(IDENTITIES)
+    again = planted("qdq_workbench/report/curves.py", "SEEN = {id(object()): 1}")
+    found = {path for path, tree in again.items() if takes_identities(tree)}
+    assert found - set(IDENTITIES) == {"qdq_workbench/report/curves.py"}
 
 
 #: Ways to list layer classes.
@@ -180,20 +197,18 @@ LISTS = (
 )
 
 
-def test_layer_classes_are_listed_in_the_table_alone(planted):
+def test_layer_classes_are_listed_in_the_table_alone():
     """A second list of layer classes grows apart from the first: give `KINDS` a property, and read the group off it."""
     found = {path for path, tree in sources(ROOT).items() if lists_in(tree)}
     assert found == set(EXCUSED)
-    with (planted / "qdq_workbench/report/curves.py").open("a") as module:
-        module.write(f"\n{LISTS[0]}\n")
-    again = {path for path, tree in sources(planted).items() if lists_in(tree)}
-    assert again - found == {"qdq_workbench/report/curves.py"}
+    again = planted("qdq_workbench/report/curves.py", LISTS[0])
+    assert {path for path, tree in again.items() if lists_in(tree)} - found == {"qdq_workbench/report/curves.py"}
 
 
 @pytest.mark.parametrize("line", LISTS)
 def test_a_list_is_noticed_however_it_is_written(line):
-    assert lists_in(ast.parse(line)) == [{"Dense", "EinsumDense"}]
-    assert lists_in(ast.parse(line.replace("EinsumDense", "einsum"))) == []
+    assert lists_in(ast.parse(line)) == ({"Dense", "EinsumDense"},)
+    assert lists_in(ast.parse(line.replace("EinsumDense", "einsum"))) == ()
 
 
 def test_a_file_that_lists_operators_lists_no_classes():
@@ -254,12 +269,12 @@ INTERNALS = {
 }
 
 
-def internals(root, face):
+def internals(trees, face):
     """Return what a face imports of the library, outside of itself, that is no public name."""
     home = f"qdq_workbench.{face}"
     found = set()
-    for path in (root / "qdq_workbench" / face).rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for path in (path for path in trees if path.startswith(f"qdq_workbench/{face}/")):
+        for node in ast.walk(trees[path]):
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
@@ -283,82 +298,83 @@ def is_public(name):
 
 
 @pytest.mark.parametrize("face", INTERNALS)
-def test_the_faces_import_public_names_but_for_a_few(face, planted):
+def test_the_faces_import_public_names_but_for_a_few(face):
     """Who leaves MCT or TFMOT behind shall find what a face does under public names: import those, from the root."""
     known = {f"{module}.{name}" for module, (names, _) in INTERNALS[face].items() for name in names.split()}
-    assert internals(ROOT, face) == known
-    with (planted / f"qdq_workbench/{face}/__init__.py").open("a") as module:
-        module.write(
-            "\nfrom qdq_workbench import calibrate, planning\nfrom qdq_workbench.errors import SpecError, first_line"
-        )
-        module.write("\nimport qdq_workbench.wrappers.base\nfrom ..wrappers import qdq")
+    assert internals(sources(ROOT), face) == known
+    lines = (
+        "from qdq_workbench import calibrate, planning",
+        "from qdq_workbench.errors import SpecError, first_line",
+        "import qdq_workbench.wrappers.base",
+        "from ..wrappers import qdq",
+    )
     new = {"planning", "errors.first_line", "wrappers.base", "..wrappers.qdq"}
-    assert internals(planted, face) - known == new
+    assert internals(planted(f"qdq_workbench/{face}/__init__.py", "\n".join(lines)), face) - known == new
 
 
 #: Classes of the front end that others of it may extend.
 EXTENDED = {"BenchError", "Pane"}
 
 
-def extensions(root):
+def extensions(trees):
     """Return the classes of the front end that extend another class of it, with the class that they extend."""
     bases = {}
-    for path in root.glob("widgets/qdq_widgets/**/*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for path in (path for path in trees if path.startswith("widgets/")):
+        for node in ast.walk(trees[path]):
             if isinstance(node, ast.ClassDef):
                 bases[node.name] = {ast.unparse(base).rpartition(".")[2] for base in node.bases}
     return {(name, base) for name, found in bases.items() for base in found & bases.keys()}
 
 
-def test_the_bench_has_its_parts_and_inherits_from_none(planted):
+def test_the_bench_has_its_parts_and_inherits_from_none():
     """A base class whose attributes only the leaf sets cannot be read alone: give `Workbench` a part, see `of_part`."""
-    found = extensions(ROOT)
+    found = extensions(sources(ROOT))
     assert {base for _, base in found} == EXTENDED
     assert not {name for name, _ in found} & EXTENDED  # one level
     assert "Workbench" not in {name for name, _ in found}
-    with (planted / "widgets/qdq_widgets/plans.py").open("a") as module:
-        module.write("\n\nclass Walk(Plans):\n    steps: list[str]\n")
-    assert extensions(planted) - found == {("Walk", "Plans")}
+    again = planted("widgets/qdq_widgets/plans.py", "class Walk(Plans):\n    steps: list[str]")
+    assert extensions(again) - found == {("Walk", "Plans")}
 
 
-def import_graph(root):
+def import_graph(trees):
     """Return, by module, the modules that it imports, in functions too; what only type checkers import is left out."""
-    folders = {"qdq_workbench": root, "qdq_widgets": root / "widgets"}
-    paths = {
-        ".".join(path.relative_to(folder).with_suffix("").parts).removesuffix(".__init__"): path
-        for package, folder in folders.items()
-        for path in (folder / package).rglob("*.py")
-    }
-    return {name: imported(path, paths) - {name} for name, path in paths.items()}
+    named = {path: path.removeprefix("widgets/").removesuffix(".py").replace("/", ".") for path in trees}
+    modules = {named[path].removesuffix(".__init__"): tree for path, tree in trees.items()}
+    graph = {}
+    for name, tree in modules.items():
+        # `from package import name` imports a submodule, or what the package holds.
+        found = {whole if whole in modules else module for module, whole in imports_in(tree)}
+        graph[name] = (found & modules.keys()) - {name}
+    return graph
 
 
-def imported(path, known):
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for_types = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
-    skipped = {id(inner) for block in for_types for inner in ast.walk(block)}
-    found = set()
-    for node in ast.walk(tree):
-        if id(node) in skipped:
+@functools.cache
+def imports_in(tree):
+    """Return what a module imports: pairs of a module and of what is imported from it, with a dot between them."""
+    found, places = set(), [tree]
+    while places:
+        node = places.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
             continue
         if isinstance(node, ast.ImportFrom) and node.module:
-            names = {f"{node.module}.{alias.name}" for alias in node.names}  # of submodules, or of what a module holds
-            found |= {name if name in known else node.module for name in names}
+            found |= {(node.module, f"{node.module}.{alias.name}") for alias in node.names}
         elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-    return found & known.keys()
+            found |= {(alias.name, alias.name) for alias in node.names}
+        places += ast.iter_child_nodes(node)
+    return found
 
 
-def circle(root):
+def circle(trees):
     """Return the modules of a circle of imports, in order; nothing where there is none."""
     try:
-        graphlib.TopologicalSorter(import_graph(root)).prepare()
+        graphlib.TopologicalSorter(import_graph(trees)).prepare()
     except graphlib.CycleError as error:
         return error.args[1]
     return []
 
 
-def test_imports_go_in_no_circle(planted):
-    assert circle(ROOT) == []
-    with (planted / "qdq_workbench/placement/tables.py").open("a") as module:
-        module.write("\n\ndef later():\n    from qdq_workbench.placement.plan import PlacementPlan\n")
-    assert {"qdq_workbench.placement.plan", "qdq_workbench.placement.tables"} <= set(circle(planted))
+def test_imports_go_in_no_circle():
+    assert circle(sources(ROOT)) == []
+    line = "def later():\n    from qdq_workbench.placement.plan import PlacementPlan"
+    again = planted("qdq_workbench/placement/tables.py", line)
+    assert {"qdq_workbench.placement.plan", "qdq_workbench.placement.tables"} <= set(circle(again))
