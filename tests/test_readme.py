@@ -4,6 +4,7 @@ Blocks fenced as `py` need what a test has not (another package, several machine
 """
 
 import re
+import shutil
 import zipfile
 
 import keras
@@ -16,23 +17,32 @@ from qdq_workbench.cli.main import COMMANDS, build_parser
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
+WITH_BLOCKS = [page for page in PAGES if BLOCK.search(page.read_text(encoding="utf-8"))]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Write the files that the pages speak of: resnet.keras, images.npy, labels.npy, trained.h5."""
+    folder = tmp_path_factory.mktemp("files")
+    with zipfile.ZipFile(ROOT / "tests" / "tfmot" / "trained.zip") as archive:
+        (folder / "trained.h5").write_bytes(archive.read("residual.h5"))
+    net = residual_net()
+    keras.Model(net.inputs, keras.layers.Softmax()(net.output)).save(folder / "resnet.keras")
+    images = np.random.default_rng(0).standard_normal((32, 8, 8, 2)).astype(np.float32)
+    np.save(folder / "images.npy", images)
+    np.save(folder / "labels.npy", np.argmax(net(images), axis=-1))  # the model is right, as a trained one mostly is
+    return folder
 
 
 @pytest.fixture
-def workplace(tmp_path, monkeypatch):
-    """Work in a folder with the files that the pages speak of: resnet.keras, images.npy, labels.npy, trained.h5."""
-    with zipfile.ZipFile(ROOT / "tests" / "tfmot" / "trained.zip") as archive:
-        (tmp_path / "trained.h5").write_bytes(archive.read("residual.h5"))
-    net = residual_net()
-    keras.Model(net.inputs, keras.layers.Softmax()(net.output)).save(tmp_path / "resnet.keras")
-    images = np.random.default_rng(0).standard_normal((32, 8, 8, 2)).astype(np.float32)
-    np.save(tmp_path / "images.npy", images)
-    np.save(tmp_path / "labels.npy", np.argmax(net(images), axis=-1))  # the model is right, as a trained one mostly is
+def workplace(files, tmp_path, monkeypatch):
+    """Work in a folder with copies of the files."""
+    shutil.copytree(files, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("page", WITH_BLOCKS, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_python_blocks_run(page, workplace, own_registry):
     names = {}
 

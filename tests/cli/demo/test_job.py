@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from qdq_workbench.cli.demo import network, stopwatch
 from qdq_workbench.cli.demo.job import run_demo
 from qdq_workbench.cli.demo.steps import Steps
 from qdq_workbench.errors import DataError, OutputPathError, SpecError
@@ -28,6 +29,13 @@ MADE = {
 }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _a_short_measurement():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stopwatch, "ROUNDS", 1)
+        yield
+
+
 @pytest.fixture(scope="module")
 def images(tmp_path_factory):
     """Return the path of bright and dark images, easy to tell apart."""
@@ -41,11 +49,13 @@ def images(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def finished(images, tmp_path_factory):
-    """Run the demo once; return its folder, figures, files and progress lines."""
+    """Run the demo once, with one block in its network; return its folder, figures, files and progress lines."""
     folder = tmp_path_factory.mktemp("demo") / "new" / "folder"
     out = io.StringIO()
     steps = Steps(Console(file=out, width=120))
-    figures, files = run_demo(output=folder, data_path=images, epochs=10, fine_tune_epochs=1, steps=steps)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(network, "WIDTHS", network.WIDTHS[:1])
+        figures, files = run_demo(output=folder, data_path=images, epochs=10, fine_tune_epochs=1, steps=steps)
     return folder, figures, files, out.getvalue()
 
 
@@ -60,7 +70,7 @@ def test_the_verdict_is_good(finished):
 
     assert figures.passed, figures.verdict()
     assert figures.verified == {"onnxruntime": True, "tensorrt": True}
-    assert figures.integer_kernels == figures.heavy_nodes == 13
+    assert figures.integer_kernels == figures.heavy_nodes == 5
 
 
 def test_figures_and_plan_are_those_of_the_run(finished):
