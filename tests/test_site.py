@@ -136,14 +136,22 @@ def test_links_of_the_package_page_lead_to_the_repository_where_it_has_an_addres
     )
 
 
+def parsed(folders, text):
+    """Yield file name and syntax tree of the modules that hold a text: only these need the time to be parsed."""
+    for path in (path for folder in folders for path in (ROOT / folder).rglob("*.py")):
+        source = path.read_text(encoding="utf-8")
+        if text in source:
+            yield path.name, ast.parse(source)
+
+
 def test_pages_that_messages_name_exist_under_their_titles():
     assert {"howto/verification_failed.md", "layer_families.md", "importing.md"} <= set(TITLES)
     for path, title in TITLES.items():
         assert (ROOT / "docs" / path).read_text(encoding="utf-8").startswith(f"# {title}\n")
     sections = [
         [argument.value for argument in node.args]
-        for path in (ROOT / "qdq_workbench").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for _, tree in parsed(["qdq_workbench"], "page(")
+        for node in ast.walk(tree)
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "page" and len(node.args) == 2
     ]
     assert ["targets.md", "Processors without VNNI"] in sections
@@ -153,15 +161,16 @@ def test_pages_that_messages_name_exist_under_their_titles():
 
 def test_messages_name_pages_by_their_titles():
     """Who installed a wheel has no folder `docs` in sight: messages name the command that shows the page."""
-    modules = [path for root in ("qdq_workbench", "widgets/qdq_widgets") for path in (ROOT / root).rglob("*.py")]
+    folders = ("qdq_workbench", "widgets/qdq_widgets")
+    modules = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     by_path = [
         path.name for path in modules if re.search(r"(?<![\w/])docs/[\w/]+\.md", path.read_text(encoding="utf-8"))
     ]
     assert by_path == []
     unfilled = [
-        path.name
-        for path in modules
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        name
+        for name, tree in parsed(folders, "{page(")
+        for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and "{page(" in node.value
     ]
     assert unfilled == []  # a part of a message that lacks its f
