@@ -89,8 +89,9 @@ def test_a_training_that_was_stopped_is_taken_again_as_far_as_it_went():
     assert f"epochs={call.kwargs['epochs']})  # stopped after" in bench.to_code()
 
 
+@pytest.fixture(scope="module")
 def trained_twice():
-    """A bench with a plan that was trained, and a second plan that was calibrated otherwise, trained and exported."""
+    """A bench with a plan that was trained, and a second plan, the present one, calibrated otherwise and trained."""
     bench = Workbench(tiny_model(), train_data=tiny_data(), target="onnxruntime")
     bench.calibrate("percentile", percentile=99.0, batch_size=16)
     bench.fine_tune(1, learning_rate=1e-3, batch_size=16)
@@ -100,8 +101,16 @@ def trained_twice():
     return bench
 
 
-def test_the_code_is_of_the_work_on_the_present_plan(tmp_path):
-    bench = trained_twice()
+@pytest.fixture(scope="module")
+def never_calibrated():
+    """A bench that was trained without a calibration, for tests that only read."""
+    bench = Workbench(tiny_model(), train_data=tiny_data())
+    bench.fine_tune(1)
+    return bench
+
+
+def test_the_code_is_of_the_work_on_the_present_plan(trained_twice, tmp_path):
+    bench = trained_twice
     bench.export(tmp_path / "second.npz", c_header=tmp_path / "second.h")
     second = bench.to_code()
     assert "'mse', steps=1, batch_size=32" in second
@@ -146,19 +155,16 @@ def test_a_training_that_went_on_is_repeated_from_its_beginning():
     assert bench.to_code().count("fit(") == 1
 
 
-def test_weights_that_were_trained_without_a_calibration_have_code():
-    bench = Workbench(tiny_model(), train_data=tiny_data())
-    bench.fine_tune(1)
-    code = bench.to_code()
+def test_weights_that_were_trained_without_a_calibration_have_code(never_calibrated):
+    code = never_calibrated.to_code()
     assert "calibrate(" not in code
-    scope = {"model": bench.model, "train_data": tiny_data()}
+    scope = {"model": never_calibrated.model, "train_data": tiny_data()}
     exec(code, scope)
-    assert scope["plan"] == bench.plan
+    assert scope["plan"] == never_calibrated.plan
 
 
-def test_the_code_of_a_loaded_bench_is_that_of_the_saved_one(tmp_path):
-    bench = trained_twice()
-    bench.save(tmp_path / "kept")
+def test_the_code_of_a_loaded_bench_is_that_of_the_saved_one(trained_twice, tmp_path):
+    trained_twice.save(tmp_path / "kept")
     loaded = Workbench.load(tmp_path / "kept", train_data=tiny_data())
     code = loaded.to_code()
     assert "'mse', steps=1, batch_size=32" in code
@@ -166,10 +172,8 @@ def test_the_code_of_a_loaded_bench_is_that_of_the_saved_one(tmp_path):
     assert "earlier version" not in code
 
 
-def test_the_code_says_where_the_training_is_not_known(tmp_path):
-    bench = Workbench(tiny_model(), train_data=tiny_data())
-    bench.fine_tune(1)
-    bench.save(tmp_path / "kept")
+def test_the_code_says_where_the_training_is_not_known(never_calibrated, tmp_path):
+    never_calibrated.save(tmp_path / "kept")
     file = tmp_path / "kept" / "bench.json"
     held = json.loads(file.read_text())
     del held["work"]["present"]["fits"]
