@@ -26,6 +26,8 @@ WORKERS ?= 3
 export KERAS_BACKEND := tensorflow
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Without compiled files every process of the tests would compile the package, and rewrite the assertions, for itself.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help venv install demo test lint types contracts docs frontend browser pytest fuzz agreement load soak notebooks lab bench bench-peers build installed clean
 
