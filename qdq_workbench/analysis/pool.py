@@ -40,6 +40,7 @@ class Job(Generic[State]):
         prepare: Builds a worker's state from the loaded model and this job.
         custom_objects: The custom classes that a fresh process does not know.
         key: Unique identifier of this job.
+        idle: The states of worker threads of this process that no item is computed with; None in another process.
     """
 
     file: npt.NDArray[np.uint8]
@@ -48,6 +49,10 @@ class Job(Generic[State]):
     prepare: Callable[[QuantizedModel, Job[State]], State]
     custom_objects: dict[str, Any]
     key: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
+    idle: list[State] | None = dataclasses.field(default_factory=list)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "idle": None}
 
     def __sizeof__(self) -> int:
         """Return the bytes of the model and the data: dask sends large arguments to its workers once, ahead."""
@@ -97,10 +102,20 @@ def in_workers(
         ) from error
 
 
-_READY = threading.local()  # the state of each worker, a process or a thread
+_READY = threading.local()  # the state of each worker process
 
 
 def _run(job: Job[State], work: Callable[[State, Item], Result], position: int, item: Item) -> tuple[int, Result]:
+    if job.idle is not None:
+        # joblib starts threads anew at every call, so the job keeps their states.
+        try:
+            state = job.idle.pop()
+        except IndexError:
+            state = job.prepare(_load(job), job)
+        try:
+            return position, work(state, item)
+        finally:
+            job.idle.append(state)
     if getattr(_READY, "key", None) != job.key:
         _READY.key, _READY.state = None, None  # frees the last state before the next one is built
         _READY.state = job.prepare(_load(job), job)

@@ -16,7 +16,7 @@ from qdq_workbench.analysis.levels import add_changes, add_levels
 from qdq_workbench.analysis.metrics import Metric, get_metric
 from qdq_workbench.analysis.samples import Samples, read_samples, split_samples
 from qdq_workbench.analysis.search_goal import Goal, check_float_accuracy, check_goal
-from qdq_workbench.analysis.search_judge import judge_by, judge_of
+from qdq_workbench.analysis.search_judge import Judge, judge_by, judge_of
 from qdq_workbench.analysis.search_known import Known
 from qdq_workbench.analysis.search_moves import Decisions
 from qdq_workbench.analysis.search_outcome import confirm, reason_of
@@ -29,6 +29,7 @@ from qdq_workbench.analysis.search_trials import Measured, Trials
 from qdq_workbench.analysis.search_workers import ParallelMeasurer
 from qdq_workbench.analysis.sensitivity import calibrated, sensitivity
 from qdq_workbench.analysis.sensitivity_report import SensitivityReport
+from qdq_workbench.analysis.sweep import Traces
 from qdq_workbench.analysis.workers import check_workers
 from qdq_workbench.cases import CustomQDQInsertionCase
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
@@ -172,8 +173,7 @@ def search(
             f"{'no ' if held_out.labels is None else ''}labels in confirmation_data"
         )
     q_model, calibrated_on = calibrated(model, plan, samples, calibration_data, batch_size)
-    judge = judge_by(evaluate) if evaluate is not None else judge_of(samples, measure)
-    held_judge = None if held_out is None else judge_of(held_out, measure)
+    judge, held_judge = _judges(samples, held_out, measure, evaluate)
     name = measure.name if evaluate is None else getattr(evaluate, "__qualname__", "evaluate")
     # Goal, cases and moves are no part of the mark: measurements belong to placements, so that searches under other
     # budgets may share a checkpoint.
@@ -182,7 +182,8 @@ def search(
     mark = fingerprint(model, q_model.plan, samples, settings, measure if evaluate is None else evaluate)
     known = Known.read(checkpoint, mark)
     how: dict[str, Any] = {"n_jobs": n_jobs, "progress": progress, "stop": stop, "verbose": verbose}
-    starts = starts_of(q_model.plan, strip(q_model), cases, spec)  # before the sweep: it finds mistakes in `cases`
+    # Before the sweep: it finds mistakes in `cases`, which look at the float model.
+    starts = starts_of(q_model.plan, q_model if cases is None else strip(q_model), cases, spec)
     if ranking is None:
         beside = None if checkpoint is None else pathlib.Path(checkpoint).with_suffix(".sensitivity.json")
         ranking = sensitivity(q_model, samples, checkpoint=beside, **how)
@@ -256,6 +257,15 @@ def _parts(
             f"samples, or confirmation_data. Received: {given.count} samples"
         )
     return chosen, held_out
+
+
+def _judges(
+    samples: Samples, held_out: Samples | None, metric: Metric, evaluate: Callable[[keras.Model], float] | None
+) -> tuple[Judge, Judge | None]:
+    """Return what judges models on the samples of the search and on those held out; None where there are none."""
+    traces = Traces()  # the model of the placement that is found is judged on both
+    judge = judge_by(evaluate) if evaluate is not None else judge_of(samples, metric, traces)
+    return judge, None if held_out is None else judge_of(held_out, metric, traces)
 
 
 def _counts(samples: Samples, held_out: Samples | None, *, given: bool) -> tuple[int, int]:

@@ -107,10 +107,32 @@ class Sweep:
         return [concrete(functional_model(a, b, name="segment")) for a, b in zip(starts, ends, strict=True)]
 
 
-def model_outputs(model: keras.Model, samples: Samples) -> list[Array]:
-    """Return the outputs of any functional model over all samples, one array per output."""
+class Traces:
+    """The traced functions of the first model that ran and of the last one: other samples need no other trace."""
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[keras.Model, Any]] = []
+
+    def of(self, model: keras.Model) -> Any:
+        """Return any functional model as a traced function of flat inputs."""
+        for known, run in self._kept:
+            if known is model:
+                return run
+        run = concrete(functional_model(model.inputs, keras.tree.flatten(model.outputs), name="outputs"))
+        self._kept = [*self._kept[:1], (model, run)]
+        return run
+
+
+def model_outputs(model: keras.Model, samples: Samples, traces: Traces | None = None) -> list[Array]:
+    """Return the outputs of any functional model over all samples, one array per output.
+
+    Args:
+        model: The model.
+        samples: The samples.
+        traces: What was traced before; None to trace it for these samples alone.
+    """
     dtypes = [tensor.dtype for tensor in model.inputs]
-    run = concrete(functional_model(model.inputs, keras.tree.flatten(model.outputs), name="outputs"))
+    run = (traces or Traces()).of(model)
     return _joined([run(batch) for batch in _as_tensors(samples, dtypes)])
 
 

@@ -38,14 +38,29 @@ def problem():
     return model, inputs, labels
 
 
+@pytest.fixture(scope="module")
+def found(problem):
+    """What a search of the model for a floor that only the planted layer misses finds, and its progress."""
+    model, inputs, labels = problem
+    seen = []
+    result = qdq.search(model, (inputs, labels), accuracy_floor=0.95, progress=lambda *step: seen.append(step))
+    return result, seen
+
+
+@pytest.fixture(scope="module")
+def ranking(problem):
+    model, inputs, _ = problem
+    return qdq.sensitivity(model, inputs, **QUIET)
+
+
 def accuracy_of(model, inputs, labels):
     return float(np.mean(np.argmax(model.predict(inputs, verbose=0), axis=-1) == labels))
 
 
-def test_only_the_planted_layer_stays_in_float(problem):
-    model, inputs, labels = problem
+def test_only_the_planted_layer_stays_in_float(problem, found):
+    _, inputs, labels = problem
 
-    result = qdq.search(model, (inputs, labels), accuracy_floor=0.95, **QUIET)
+    result, _ = found
 
     assert (result.met, result.float_layers, result.complete) == (True, ["mix"], True)
     assert result.quantized_accuracy < 0.95 <= result.accuracy
@@ -55,13 +70,14 @@ def test_only_the_planted_layer_stays_in_float(problem):
     assert result.plan.for_layer("mix").author == "search"
 
 
-def test_the_spec_says_the_same_as_the_plan(problem):
+def test_the_spec_says_the_same_as_the_plan(problem, ranking):
     model, inputs, labels = problem
     spec = qdq.QuantizationSpec()
     spec.add("head", quantize_input=False)
     plan = qdq.plan_placement(model, quantization_spec=spec)
+    how = {"plan": plan, "spec": spec, "ranking": ranking, **QUIET}
 
-    result = qdq.search(model, (inputs, labels), accuracy_floor=0.95, plan=plan, spec=spec, **QUIET)
+    result = qdq.search(model, (inputs, labels), accuracy_floor=0.95, **how)
 
     assert [entry.name for entry in result.spec.layers] == ["head", "mix"]
     again = qdq.plan_placement(model, quantization_spec=result.spec)
@@ -69,20 +85,20 @@ def test_the_spec_says_the_same_as_the_plan(problem):
     assert len(spec.layers) == 1
 
 
-def test_nothing_is_raised_where_the_floor_is_reached_anyway(problem):
+def test_nothing_is_raised_where_the_floor_is_reached_anyway(problem, ranking):
     model, inputs, labels = problem
 
-    result = qdq.search(model, (inputs, labels), accuracy_floor=0.0, **QUIET)
+    result = qdq.search(model, (inputs, labels), accuracy_floor=0.0, ranking=ranking, **QUIET)
 
     assert (result.met, result.float_layers, len(result.history)) == (True, [], 1)
     assert "no layers" in result.reason
 
 
-def test_the_best_is_kept_and_the_reason_told_when_the_floor_cannot_be_met(problem):
+def test_the_best_is_kept_and_the_reason_told_when_the_floor_cannot_be_met(problem, ranking):
     model, inputs, labels = problem
     wrong = np.where(np.arange(len(labels)) % 4 == 0, (labels + 1) % 4, labels)
 
-    result = qdq.search(model, (inputs, wrong), accuracy_floor=0.95, **QUIET)
+    result = qdq.search(model, (inputs, wrong), accuracy_floor=0.95, ranking=ranking, **QUIET)
 
     assert not result.met
     assert "float model itself" in result.reason
@@ -126,7 +142,7 @@ def test_a_calibrated_model_is_searched_as_it_is(problem):
     assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
 
 
-def test_a_function_of_the_model_may_judge(problem):
+def test_a_function_of_the_model_may_judge(problem, ranking):
     model, inputs, labels = problem
     judged = []
 
@@ -134,13 +150,14 @@ def test_a_function_of_the_model_may_judge(problem):
         judged.append(candidate)
         return accuracy_of(candidate, inputs, labels)
 
-    result = qdq.search(model, (inputs, labels), accuracy_floor=0.95, evaluate=evaluate, **QUIET)
+    how = {"evaluate": evaluate, "ranking": ranking, **QUIET}
+    result = qdq.search(model, (inputs, labels), accuracy_floor=0.95, **how)
 
     assert result.float_layers == ["mix"]
     assert len(judged) == len(result.history) + 1  # and the float model
 
 
-def test_a_search_goes_on_from_its_checkpoint(problem, tmp_path, monkeypatch):
+def test_a_search_goes_on_from_its_checkpoint(problem, found, tmp_path, monkeypatch):
     model, inputs, labels = problem
     path = tmp_path / "search.json"
     asked = []
@@ -164,19 +181,17 @@ def test_a_search_goes_on_from_its_checkpoint(problem, tmp_path, monkeypatch):
     assert judged == []
     assert third.history == second.history
     assert (second.met, second.float_layers, second.complete) == (True, ["mix"], True)
-    fresh = qdq.search(model, (inputs, labels), accuracy_floor=0.95, **QUIET)
-    assert second.history == fresh.history
+    assert second.history == found[0].history
     with pytest.raises(CheckpointError, match="another search"):
         qdq.search(model, (inputs, (labels + 1) % 4), **arguments)
 
 
-def test_progress_summary_and_file(problem, tmp_path):
-    model, inputs, labels = problem
-    seen = []
+def test_progress_summary_and_file(found, tmp_path):
+    result, seen = found
 
-    result = qdq.search(model, (inputs, labels), accuracy_floor=0.95, progress=lambda *step: seen.append(step))
     result.save(tmp_path / "result.json")
 
+    assert seen
     assert all(done <= total for done, total, _ in seen)
     assert "mix: float" in result.summary()
     data = json.loads((tmp_path / "result.json").read_text())
@@ -204,24 +219,25 @@ def test_mistakes_are_named(problem, arguments, says):
         qdq.search(model, (inputs, labels), **arguments, **QUIET)
 
 
-def test_a_function_that_returns_no_number_is_named(problem):
+def test_a_function_that_returns_no_number_is_named(problem, ranking):
     model, inputs, labels = problem
+    arguments = {"accuracy_floor": 0.5, "ranking": ranking, **QUIET}
 
     with pytest.raises(DataError, match=r"lambda.*must return one number.*dict"):
-        qdq.search(model, (inputs, labels), accuracy_floor=0.5, evaluate=lambda model: {"accuracy": 1.0}, **QUIET)
+        qdq.search(model, (inputs, labels), evaluate=lambda model: {"accuracy": 1.0}, **arguments)
 
 
-def test_a_checkpoint_knows_what_the_model_was_calibrated_on(problem, tmp_path):
+def test_a_checkpoint_knows_what_the_model_was_calibrated_on(problem, ranking, tmp_path):
     model, inputs, labels = problem
-    arguments = {"accuracy_floor": 0.0, "checkpoint": tmp_path / "search.json", **QUIET}
+    arguments = {"accuracy_floor": 0.0, "ranking": ranking, "checkpoint": tmp_path / "search.json", **QUIET}
     qdq.search(model, (inputs, labels), calibration_data=[x[:64] for x in inputs], **arguments)
 
     with pytest.raises(CheckpointError, match="calibration data"):
         qdq.search(model, (inputs, labels), calibration_data=[x[64:] for x in inputs], **arguments)
 
 
-def test_labels_are_needed(problem):
+def test_labels_are_needed(problem, ranking):
     model, inputs, _ = problem
 
     with pytest.raises(DataError, match="labels"):
-        qdq.search(model, inputs, accuracy_floor=0.5, **QUIET)
+        qdq.search(model, inputs, accuracy_floor=0.5, ranking=ranking, **QUIET)

@@ -2,16 +2,18 @@
 
 import contextlib
 import os
+import pickle
 import unittest.mock
 
 import joblib
 import keras
 import numpy as np
 import pytest
+from joblib.externals.loky.backend.reduction import dumps
 from keras import layers
 
 import qdq_workbench as qdq
-from qdq_workbench.analysis import search_workers
+from qdq_workbench.analysis import pool, search_workers
 from qdq_workbench.analysis.search_workers import Request, first_unknown
 from qdq_workbench.errors import WorkerError
 
@@ -55,13 +57,13 @@ def alone(problem):
 
 
 @contextlib.contextmanager
-def dask_cluster(*, processes):
-    """Two workers of a dask cluster on this machine, as joblib's backend."""
+def dask_cluster():
+    """Two threads of one process of a dask cluster on this machine, as joblib's backend."""
     distributed = pytest.importorskip("distributed", reason="the extra `dask` is not installed")
     import dask
 
     patient = {f"distributed.comm.timeouts.{what}": "10m" for what in ("connect", "tcp")}  # a loaded machine
-    size = {"n_workers": 2, "threads_per_worker": 1, "processes": processes, "dashboard_address": None}
+    size = {"n_workers": 1, "threads_per_worker": 2, "processes": True, "dashboard_address": None}
     with (
         unittest.mock.patch.dict(os.environ),  # dask sets variables for its processes in ours
         dask.config.set(patient),
@@ -72,11 +74,22 @@ def dask_cluster(*, processes):
         yield
 
 
+@contextlib.contextmanager
+def pickling_threads():
+    """Threads that get copies, as processes do; test_sensitivity.py has workers that are joblib's processes."""
+    run = pool._run
+
+    def sent(*given):
+        return pickle.loads(dumps(run(*pickle.loads(dumps(given)))))  # noqa: S301 - our own bytes
+
+    with unittest.mock.patch.object(pool, "_run", sent), joblib.parallel_config("threading", n_jobs=2):
+        yield
+
+
 BACKENDS = {
     "threading": lambda: joblib.parallel_config("threading", n_jobs=2),
-    "loky": lambda: joblib.parallel_config("loky", n_jobs=2),
-    "dask, threads": lambda: dask_cluster(processes=False),
-    "dask, processes": lambda: dask_cluster(processes=True),
+    "copies": pickling_threads,
+    "dask": dask_cluster,
 }
 
 
@@ -115,6 +128,8 @@ def test_workers_find_what_one_process_finds(problem, alone, ahead, backend):
     ],
 )
 def test_every_strategy_goes_the_same_way(problem, ahead, monkeypatch, wanted):
+    loaded, load = [], pool._load
+    monkeypatch.setattr(pool, "_load", lambda job: loaded.append(job.key) or load(job))
     for module in ("search_strategies", "search_run"):
         monkeypatch.setattr(f"qdq_workbench.analysis.{module}.MOST_EXACT", 2)
     q_model, data, ranking = problem
@@ -127,6 +142,7 @@ def test_every_strategy_goes_the_same_way(problem, ahead, monkeypatch, wanted):
 
     assert result.to_dict() == alone.to_dict()
     assert ahead
+    assert len(loaded) in (1, 2), "by each worker once"
 
 
 def test_a_search_with_workers_can_be_stopped_and_goes_on(problem, alone, ahead, tmp_path):

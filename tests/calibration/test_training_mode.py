@@ -9,7 +9,7 @@ import qdq_workbench as qdq
 from qdq_workbench.errors import UnsettledStatisticsWarning
 
 TARGETS = ["tensorrt", "onnxruntime", "openvino", "litert"]
-WAYS = [*((target, "as it is") for target in TARGETS), ("litert", "saved"), ("tensorrt", "for another target"),
+WAYS = [("tensorrt", "as it is"), ("openvino", "as it is"), ("litert", "saved"), ("tensorrt", "for another target"),
         ("onnxruntime", "by a saved result")]  # fmt: skip
 
 

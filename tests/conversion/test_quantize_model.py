@@ -59,7 +59,7 @@ def test_the_users_model_and_spec_are_not_changed(make):
     spec.add("Dense", is_keras_class=True)
     entries = [vars(entry).copy() for entry in spec.layers]
     q_model = qdq.quantize_model(model, quantization_spec=spec)
-    q_model.compile("sgd", "mse")
+    q_model.compile("sgd", "mse", run_eagerly=True)
     x = samples(model)
     q_model.fit(
         x, keras.tree.map_structure(lambda y: np.zeros_like(keras.ops.convert_to_numpy(y)), model(x)), verbose=0

@@ -1,5 +1,6 @@
 """The functions of a quantized model: traced for known switches, and never used for others."""
 
+import functools
 import logging
 import threading
 
@@ -37,9 +38,15 @@ def calibrated(kind=keras.Model, target="tensorrt", method="moving_average", **s
     return q_model
 
 
-def own_graph(q_model, training=False):
-    """Return what the model computes in a function of a user's own, which knows no switches."""
-    return np.asarray(tf.function(lambda x: q_model(x, training=training), autograph=False)(X))
+@functools.lru_cache(maxsize=1)
+def own_function(q_model):
+    """Return a function of a user's own, which knows no switches: traced once, it reads everything when it runs."""
+    return tf.function(lambda x: q_model(x, training=False), autograph=False)
+
+
+def own_graph(q_model):
+    """Return what the model computes in a function of a user's own."""
+    return np.asarray(own_function(q_model)(X))
 
 
 def check(q_model):

@@ -273,11 +273,11 @@ def test_statistics_that_do_not_fit_are_judged_by_labels():
     right = qdq.strip(q_model)
     norm = right.get_layer("norm")
     norm.moving_mean.assign(norm.moving_mean - 2.0)
-    labels = np.argmax(right.predict(x, verbose=0), axis=-1)
+    labels = np.argmax(right(x), axis=-1)
     found = qdq.diagnose(q_model, (x, labels), verbose=False)
     assert (found.metric, found.causes[0].kind) == ("accuracy", "stale_statistics")
     fixed = found.apply("stale_statistics", verbose=False)
-    agreement = np.mean(np.argmax(fixed.predict(x, verbose=0), axis=-1) == labels)
+    agreement = np.mean(np.argmax(fixed(x), axis=-1) == labels)
     assert found.causes[0].gain == pytest.approx(agreement - found.quantized_value)
     assert agreement > 0.95 > found.float_value
 
@@ -291,10 +291,10 @@ def test_all_fixes_are_tried_in_order_and_kept_where_held_out_samples_gain():
     assert seen[0][:2] == (0, len(found.causes))
     assert seen[-1][:2] == (len(found.causes),) * 2
     assert all(cause.applied == (cause.gain > 0.0) for cause in found.causes)
-    reference = qdq.strip(q_model).predict(held_out, verbose=0)
+    reference = np.asarray(qdq.strip(q_model)(held_out))
 
     def error(model):
-        return 10 * np.log10(np.sum(reference**2) / np.sum((model.predict(held_out, verbose=0) - reference) ** 2))
+        return 10 * np.log10(np.sum(reference**2) / np.sum((np.asarray(model(held_out)) - reference) ** 2))
 
     gained = sum(cause.gain for cause in found.causes if cause.applied)
     assert error(fixed) - error(q_model) == pytest.approx(gained, abs=1e-2)
@@ -435,7 +435,7 @@ def test_a_site_whose_error_is_infinite_is_the_cause():
     found = qdq.diagnose(quantized(model, x, spec=spec), x, verbose=False)
     assert np.isnan(found.quantized_value)
     assert [(cause.tensor, cause.share) for cause in found.causes] == [("chances", 1.0)]
-    assert np.isfinite(found.apply(verbose=False).predict(x, verbose=0)).all()
+    assert np.isfinite(found.apply(verbose=False)(x)).all()
     assert (found.causes[0].applied, found.causes[0].gain) == (True, np.inf)
 
 
@@ -454,5 +454,5 @@ def test_a_fix_whose_outputs_are_not_numbers_is_never_the_best():
     found.apply(0, verbose=False)
     assert cause.fix == "leave it"
     cause.fixes = (breaks,)
-    assert np.isfinite(found.apply(0, verbose=False).predict(x, verbose=0)).all()
+    assert np.isfinite(found.apply(0, verbose=False)(x)).all()
     assert (cause.applied, cause.gain) == (False, -np.inf)

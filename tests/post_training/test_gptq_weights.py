@@ -56,8 +56,8 @@ def test_the_error_of_every_product_falls_and_so_does_that_of_the_model(rounded)
     assert [unit.layers for unit in report.units] == [("first",), ("heads",), ("joined",), ("twice",), ("head",)]
     assert all(unit.kept and unit.learned_error < unit.nearest_error for unit in report.units)
     assert report.complete
-    wanted = model.predict(X, verbose=0)
-    errors = [float(np.mean((each.predict(X, verbose=0) - wanted) ** 2)) for each in (q_model, before)]
+    wanted = np.asarray(model(X))
+    errors = [float(np.mean((np.asarray(each(X)) - wanted) ** 2)) for each in (q_model, before)]
     assert errors[0] < 0.5 * errors[1]
 
 

@@ -1,5 +1,7 @@
 """Smoothing: the function stays, outlying channels shrink, and the quantized model is better for it."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -40,43 +42,55 @@ def data():
     return np.random.default_rng(0).normal(size=(48, 6, WIDTH)).astype("float32")
 
 
+@pytest.fixture(scope="module")
+def model():
+    """A block that nobody changes."""
+    return block()
+
+
+@pytest.fixture(scope="module")
+def smoothed(model, data):
+    """Smoothed copies of the block, by how they are smoothed; that of each way is made once."""
+
+    @functools.cache
+    def of(**how):
+        return smooth_scales(model, data, **how)
+
+    return of
+
+
 def error_of(model, reference, data, target="onnxruntime"):
     q_model = qdq.quantize_model(model, target=target)
     qdq.calibrate(q_model, data, verbose=False)
-    wished, found = reference.predict(data, verbose=0), q_model.predict(data, verbose=0)
+    wished, found = np.asarray(reference(data)), np.asarray(q_model(data))
     return float(np.sum((wished - found) ** 2) / np.sum(wished**2))
 
 
 @pytest.mark.parametrize("alpha", [None, 0.0, 0.5, 1.0])
-def test_the_function_stays_and_the_model_is_only_read(data, alpha):
-    model = block()
-    before = [np.array(variable) for variable in model.variables]
+def test_the_function_stays_and_the_model_is_only_read(model, smoothed, data, alpha):
+    before = [np.array(variable) for variable in block().variables]
 
-    smoothed = smooth_scales(model, data, alpha=alpha)
+    found = smoothed(alpha=alpha)
 
-    np.testing.assert_allclose(smoothed.predict(data, verbose=0), model.predict(data, verbose=0), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(found(data), model(data), rtol=1e-3, atol=1e-3)
     for variable, value in zip(model.variables, before, strict=True):
         np.testing.assert_array_equal(variable, value)
 
 
 @pytest.mark.parametrize("target", ["tensorrt", "onnxruntime"])
-def test_a_searched_alpha_takes_most_of_the_error_away(data, target):
-    model = block()
+def test_a_searched_alpha_takes_most_of_the_error_away(model, smoothed, data, target):
+    found = smoothed(target=target)
 
-    smoothed = smooth_scales(model, data, target=target)
-
-    assert error_of(smoothed, model, data, target) < 0.1 * error_of(model, model, data, target)
+    assert error_of(found, model, data, target) < 0.1 * error_of(model, model, data, target)
     for name in ("first", "second"):
-        gamma = np.abs(np.array(smoothed.get_layer(name).variables[0]))
+        gamma = np.abs(np.array(found.get_layer(name).variables[0]))
         assert gamma.max() / gamma.min() < 20.0
 
 
-def test_the_search_is_no_worse_than_any_fixed_alpha_by_its_estimate(data):
-    model = block()
+def test_the_search_is_no_worse_than_any_fixed_alpha_by_its_estimate(model, smoothed, data):
+    searched = error_of(smoothed(target="onnxruntime"), model, data)
 
-    searched = error_of(smooth_scales(model, data, target="onnxruntime"), model, data)
-
-    fixed = [error_of(smooth_scales(model, data, alpha=alpha), model, data) for alpha in (0.0, 0.5, 1.0)]
+    fixed = [error_of(smoothed(alpha=alpha), model, data) for alpha in (0.0, 0.5, 1.0)]
     assert searched <= 1.2 * min(fixed)
 
 
@@ -85,7 +99,7 @@ def test_every_alpha_moves_what_the_equation_says(data):
     norm = layers.LayerNormalization(name="norm")
     model = keras.Model(tokens, layers.Dense(4, name="head")(norm(tokens)))
     norm.gamma.assign(np.linspace(0.5, 30.0, WIDTH).astype("float32"))
-    peaks = np.abs(keras.Model(tokens, norm.output).predict(data, verbose=0)).max(axis=(0, 1))
+    peaks = np.abs(np.asarray(norm(data))).max(axis=(0, 1))
     widest = np.abs(np.array(model.get_layer("head").kernel)).max(axis=1)
 
     smoothed = smooth_scales(model, data, alpha=0.75)
@@ -96,9 +110,8 @@ def test_every_alpha_moves_what_the_equation_says(data):
     np.testing.assert_allclose(np.exp(np.mean(np.log(factors))), 1.0, rtol=1e-4)
 
 
-def test_the_file_is_verified(data, tmp_path):
-    smoothed = smooth_scales(block(), data, target="onnxruntime")
-    q_model = qdq.quantize_model(smoothed, target="onnxruntime")
+def test_the_file_is_verified(smoothed, data, tmp_path):
+    q_model = qdq.quantize_model(smoothed(target="onnxruntime"), target="onnxruntime")
     qdq.calibrate(q_model, data, verbose=False)
 
     path = qdq.export_onnx(q_model, tmp_path / "smooth.onnx").path
@@ -142,17 +155,16 @@ def test_dead_channels_and_even_ones_stay(data):
 
     assert np.array(smoothed.get_layer("norm").gamma)[5] == 0.0
     assert all(np.isfinite(np.array(variable)).all() for variable in smoothed.variables)
-    np.testing.assert_allclose(smoothed.predict(data, verbose=0), model.predict(data, verbose=0), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(smoothed(data), model(data), rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("alpha", [-0.1, 1.5, "half", True, float("nan")])
-def test_alpha_is_a_share(data, alpha):
+def test_alpha_is_a_share(model, data, alpha):
     with pytest.raises(QuantizerError, match="alpha must be a number from 0 to 1"):
-        smooth_scales(block(), data, alpha=alpha)
+        smooth_scales(model, data, alpha=alpha)
 
 
-def test_other_mistakes_are_named(data):
-    model = block()
+def test_other_mistakes_are_named(model, data):
     with pytest.raises(SpecError, match="another model"):
         smooth_scales(model, data, plan=qdq.plan_placement(keras.Sequential([keras.Input((3,)), layers.Dense(2)])))
     with pytest.raises(DataError, match="steps must be an integer from 1 on"):

@@ -38,13 +38,21 @@ def values(params, seed=0):
     return x[(x == 0) | (np.abs(x) > 1e-37)]  # TensorFlow takes denormal numbers for 0
 
 
-def pair(x, quantizer, switches, ends, variables=None, *, relu="", training=False, jit=False):
+def pair(x, quantizer, switches, ends, variables=None, **how):
     """Return what a pair behind a ReLU makes of a tensor in a graph, its gradient, and the graph."""
-    columns = {"min_var": tf.constant([0.25, ends[0]]), "max_var": tf.constant([1.0, ends[1]])}
+    return run(graph_of(quantizer, switches, variables, **how), x, ends)
 
-    @tf.function(autograph=False, jit_compile=jit)
-    def compute(values):
-        grids = Grids(quantizer, columns)
+
+def graph_of(quantizer, switches, variables=None, *, relu="", training=False, jit=False):
+    """Return a function of values and ranges in a graph: a pair behind a ReLU, and its gradient."""
+
+    @tf.function(
+        input_signature=[tf.TensorSpec([None]), tf.TensorSpec([2]), tf.TensorSpec([2])],
+        autograph=False,
+        jit_compile=jit,
+    )
+    def compute(values, lows, highs):
+        grids = Grids(quantizer, {"min_var": lows, "max_var": highs})
         number = functools.partial(grids.number, 1)
         with tf.GradientTape() as tape:
             tape.watch(values)
@@ -53,21 +61,28 @@ def pair(x, quantizer, switches, ends, variables=None, *, relu="", training=Fals
         upstream = tf.range(1, tf.size(y) + 1, dtype=y.dtype)
         return y, tape.gradient(y, values, output_gradients=upstream) if training else y
 
-    x = tf.constant(x)
-    return *(np.asarray(part) for part in compute(x)), compute.get_concrete_function(x).graph
+    return compute
+
+
+def run(compute, x, ends):
+    """Return what the function makes of a tensor under a range, the gradient, and the graph."""
+    found = compute(tf.constant(x), tf.constant([0.25, ends[0]]), tf.constant([1.0, ends[1]]))
+    return *(np.asarray(part) for part in found), compute.get_concrete_function().graph
 
 
 @pytest.mark.parametrize("relu", RELUS)
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("spec", GRIDS, ids=str)
 def test_values_and_gradients_are_exact_without_the_relu(spec, training, relu):
+    quantizer = MovingAverageQuantizer.from_spec(spec)
+    graphs = {}
     for ends in RANGES:
         params = numerics.qparams_from_range(*ends, spec)
         x = values(params)
-        known = Switches(True, False, *known_ends(*ends))
-        found, gradient, graph = pair(
-            x, MovingAverageQuantizer.from_spec(spec), known, ends, relu=relu, training=training
-        )
+        known = known_ends(*ends)
+        if known not in graphs:
+            graphs[known] = graph_of(quantizer, Switches(True, False, *known), relu=relu, training=training)
+        found, gradient, graph = run(graphs[known], x, ends)
         inside = RELUS[relu](x).numpy()
         np.testing.assert_array_equal(found, numerics.fake_quantize(inside, params))
         # the ReLU is still there for others, but nobody computes it

@@ -190,18 +190,20 @@ class TestRange:
 
 
 class TestInModels:
-    @pytest.mark.parametrize("jit", [False, True])
-    @pytest.mark.parametrize("policy", ["float32", "mixed_float16", "mixed_bfloat16"])
+    @pytest.mark.parametrize(
+        ("policy", "jit"), [("float32", False), ("float32", True), ("mixed_float16", True), ("mixed_bfloat16", False)]
+    )
     def test_fit_predict_save_and_load(self, policy, jit, tmp_path):
         model = small_model(policy)
-        model.compile("adam", "mse", jit_compile=jit)
-        model.fit(X, Y, batch_size=8, verbose=0)
+        model.compile("sgd", "mse", jit_compile=jit)
+        x, y = (X[:16], Y[:16]) if jit else (X, Y)  # XLA compiles all once more for a smaller last batch
+        model.fit(x, y, batch_size=8, verbose=0)
         assert all(pair.is_calibrated for pair in pairs(model))
-        before = model.predict(X, batch_size=8, verbose=0)
+        before = model.predict(x, batch_size=8, verbose=0)
 
         model.save(tmp_path / "model.keras")
         loaded = keras.models.load_model(tmp_path / "model.keras")
-        np.testing.assert_array_equal(loaded.predict(X, batch_size=8, verbose=0), before)
+        np.testing.assert_array_equal(loaded.predict(x, batch_size=8, verbose=0), before)
         assert [pair.range for pair in pairs(loaded)] == [pair.range for pair in pairs(model)]
 
         model.save_weights(tmp_path / "model.weights.h5")
