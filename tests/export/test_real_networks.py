@@ -88,7 +88,6 @@ def cut_everywhere(model):
     return cut, {n: encode_range(*found, TARGET.activation) for n, found in ranges.items()}, encoded
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.id)
 def test_no_transpose_stays_and_kernels_are_integer(network):
     keras.utils.set_random_seed(0)

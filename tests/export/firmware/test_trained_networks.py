@@ -56,7 +56,6 @@ def digits():
     return q_model, data.x_test[:300].astype(np.float32), data.y_test[:300]
 
 
-@pytest.mark.slow
 def test_resnet8_on_cifar(shared, tmp_path):
     held = np.load(shared / "data" / "cifar10_jpeg.npz")
 
