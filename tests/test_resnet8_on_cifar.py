@@ -1,23 +1,13 @@
-"""The figures that the spine promises, on MLPerf Tiny's ResNet-8 and real images; needs the optional ../shared."""
+"""The figures that the spine promises, on MLPerf Tiny's ResNet-8 and 5,000 images of the optional ../shared."""
 
-import keras
+import cifar
 import numpy as np
 import onnx
 import pytest
-import tensorflow as tf
 
 import qdq_workbench as qdq
 from qdq_workbench.verification import count_integer_kernels
 from qdq_workbench.verification.saturation import exact_session
-
-
-def images(data, split, count):
-    encoded, offsets = data[f"jpeg_{split}"].tobytes(), data[f"off_{split}"]
-    decoded = [
-        tf.io.decode_jpeg(encoded[offsets[i] : offsets[i + 1]], dct_method="INTEGER_ACCURATE").numpy()
-        for i in range(count)
-    ]
-    return np.stack(decoded).astype(np.float32), data[f"y_{split}"][:count]
 
 
 def accuracy(path, x, y):
@@ -29,9 +19,8 @@ def accuracy(path, x, y):
 
 @pytest.fixture(scope="module")
 def network(shared):
-    data = np.load(shared / "data" / "cifar10_jpeg.npz")
-    model = keras.models.load_model(shared / "models" / "resnet8_cifar_jpeg.keras", compile=False)
-    return model, images(data, "train", 512)[0], images(data, "test", 5000)
+    path = shared / "data" / "cifar10_jpeg.npz"
+    return cifar.trained_network(), cifar.images("train", 512)[0], cifar.images("test", 5000, path)
 
 
 @pytest.fixture(scope="module")

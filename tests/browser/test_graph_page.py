@@ -3,14 +3,11 @@
 import re
 
 import keras
-import pytest
 from browser.conftest import SCREENSHOTS
 from small_benches import tiny_model
 
 import qdq_workbench as qdq
 from qdq_widgets import write_graph_page
-
-pytestmark = pytest.mark.slow
 
 
 def test_the_graph_is_drawn_without_python_and_explains_what_is_clicked(browser, tmp_path):

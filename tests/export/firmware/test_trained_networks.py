@@ -1,9 +1,9 @@
-"""Trained networks in firmware: the demo's on digits; MLPerf Tiny's ResNet-8 on images of the optional ../shared."""
+"""Trained networks in firmware: the demo's on digits; MLPerf Tiny's ResNet-8 on photographs."""
 
+import cifar
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from firmware_nets import IS_X86, differing, document, run_file, tensors_in
 
 import qdq_workbench as qdq
@@ -56,20 +56,7 @@ def digits():
     return q_model, data.x_test[:300].astype(np.float32), data.y_test[:300]
 
 
-def test_resnet8_on_cifar(shared, tmp_path):
-    held = np.load(shared / "data" / "cifar10_jpeg.npz")
-
-    def images(split, count):
-        encoded, offsets = held[f"jpeg_{split}"].tobytes(), held[f"off_{split}"]
-        decoded = [
-            tf.io.decode_jpeg(encoded[offsets[i] : offsets[i + 1]], dct_method="INTEGER_ACCURATE").numpy()
-            for i in range(count)
-        ]
-        return np.stack(decoded).astype(np.float32)
-
-    model = keras.models.load_model(shared / "models" / "resnet8_cifar_jpeg.keras", compile=False)
-    q_model = qdq.quantize_model(model, target="onnxruntime")
-    qdq.calibrate(q_model, images("train", 256), verbose=False)
-
-    with held:
-        check(q_model, images("test", 300), held["y_test"][:300], tmp_path, least=0.78)
+def test_resnet8_on_cifar(tmp_path):
+    q_model = qdq.quantize_model(cifar.trained_network(), target="onnxruntime")
+    qdq.calibrate(q_model, cifar.images("train", 256)[0], verbose=False)
+    check(q_model, *cifar.images("test", 300), tmp_path, least=0.78)
