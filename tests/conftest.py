@@ -87,6 +87,32 @@ def own_registry(monkeypatch):
     monkeypatch.setattr(base, "_WRAPPERS", dict(base._WRAPPERS))
 
 
+@pytest.fixture(scope="module")
+def _built():
+    return {}
+
+
+@pytest.fixture
+def built_once(_built, monkeypatch):
+    """Let verification build the float32 file of a model, with which it compares others, once in a module.
+
+    For tests that change files, not models.
+    """
+    from qdq_workbench.verification import verify
+
+    build = verify.build_proto
+
+    def once(q_model, target, *, half=None, **options):
+        if half is not None:
+            return build(q_model, target, half=half, **options)
+        key = (id(q_model), *options.items())
+        if key not in _built:
+            _built[key] = (q_model, build(q_model, target, **options))
+        return _built[key][1]
+
+    monkeypatch.setattr(verify, "build_proto", once)
+
+
 @pytest.fixture(scope="session")
 def fresh():
     """Run code in processes of its own in which Keras and TensorFlow are imported, and nothing of this package."""

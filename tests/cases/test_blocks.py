@@ -143,10 +143,16 @@ def test_everything_with_a_kernel_runs_on_integers_in_onnxruntime(block, on_onnx
     assert [(entry.layer, entry.rule, entry.reason) for entry, runs in with_kernels if runs != {"int8"}] == []
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.__name__)
-def test_everything_with_a_kernel_is_quantized_for_tensorrt(block, network):
+@pytest.fixture(scope="module")
+def on_tensorrt(network):
+    """What is said of each layer for TensorRT."""
     plan = qdq.plan_placement(network, custom_qdq_cases=[qdq.AutoQDQCase("tensorrt")], target="tensorrt")
-    found = [e for e in qdq.explain(plan).layers if e.layer.startswith(f"{block.__name__}.")]
+    return qdq.explain(plan).layers
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.__name__)
+def test_everything_with_a_kernel_is_quantized_for_tensorrt(block, on_tensorrt):
+    found = [entry for entry in on_tensorrt if entry.layer.startswith(f"{block.__name__}.")]
     with_kernels = [entry for entry in found if entry.class_name in WITH_KERNELS]
     assert len(with_kernels) >= 5
     assert [(entry.layer, entry.rule, entry.reason) for entry in with_kernels if entry.status != "int8"] == []

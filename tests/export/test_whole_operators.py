@@ -109,10 +109,9 @@ def test_a_projection_of_whole_samples_to_rows_is_a_gemm(tmp_path):
     assert "Gemm" in [node.op_type for node in onnx.load(path).graph.node]
 
 
-@pytest.mark.parametrize("in_steps", [False, True])
-@pytest.mark.parametrize("opset", [16, 17, 20])
-def test_files_of_either_form_are_recognised(opset, in_steps, tmp_path, monkeypatch):
-    """The importer knows a layer by what it computes, whichever form the exporter wrote."""
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory):
+    """A model with all three, quantized, and its file."""
     keras.utils.set_random_seed(1)
     tokens = keras.Input((4, 8), name="tokens")
     x = layers.LayerNormalization(name="norm")(layers.Dense(8, activation="gelu", name="first")(tokens))
@@ -121,6 +120,14 @@ def test_files_of_either_form_are_recognised(opset, in_steps, tmp_path, monkeypa
     rms.scale.assign(np.linspace(0.5, 1.5, 8))
     q_model = qdq.quantize_model(model, target="onnxruntime")
     qdq.calibrate(q_model, samples(model), verbose=False)
+    return model, q_model, qdq.export_onnx(q_model, tmp_path_factory.mktemp("whole") / "ours.onnx").path
+
+
+@pytest.mark.parametrize("in_steps", [False, True])
+@pytest.mark.parametrize("opset", [16, 17, 20])
+def test_files_of_either_form_are_recognised(opset, in_steps, ours, tmp_path, monkeypatch):
+    """The importer knows a layer by what it computes, whichever form the exporter wrote."""
+    model, q_model, whole = ours
     with monkeypatch.context() as patched:
         if in_steps:
             building = importlib.import_module("qdq_workbench.export.build_onnx")  # its own name is the function
@@ -132,6 +139,5 @@ def test_files_of_either_form_are_recognised(opset, in_steps, tmp_path, monkeypa
     assert imported.unmatched == ()
     again = qdq.plan_placement(model, "partial", imported.spec, target="onnxruntime")
     assert {tensor.name for tensor in again.tensors} == {tensor.name for tensor in q_model.plan.tensors}
-    ours = qdq.export_onnx(q_model, tmp_path / "ours.onnx").path
-    found = qdq.compare(path, ours)
+    found = qdq.compare(path, whole)
     assert (found.placement_differences, found.first_divergence) == ((), None)

@@ -41,20 +41,26 @@ def q_model():
     return q_model
 
 
+@pytest.fixture(scope="module")
+def nodes(q_model, tmp_path_factory):
+    """The nodes of the file as it should be; tests only read them."""
+    return list(onnx.load(qdq.export_onnx(q_model, tmp_path_factory.mktemp("whole") / "m.onnx").path).graph.node)
+
+
 @pytest.fixture
 def exported(q_model, tmp_path):
     """Return the file's model as it is exported just now."""
     return lambda: onnx.load(qdq.export_onnx(q_model, tmp_path / "model.onnx").path)
 
 
-def test_a_file_holds_what_the_plan_says(q_model, exported):
+def test_a_file_holds_what_the_plan_says(q_model, nodes):
     assert {node.node: node.step for node in q_model.plan.lowering.nodes.values() if not node.has_operators} == {
         "pad": "absorbed",
         "bn": "folded",
         "add": "absorbed",
         "drop": "vanishes",
     }
-    found = {item.layer: (item.expected, item.found) for item in layer_operators(q_model.plan, exported().graph.node)}
+    found = {item.layer: (item.expected, item.found) for item in layer_operators(q_model.plan, nodes)}
     assert set(found) == set(q_model.plan.graph.layers)
     assert {layer for layer, (expected, held) in found.items() if expected != held} == set()
     assert found["head"][1] == collections.Counter({"MatMul": 1, "Softmax": 1})
@@ -109,15 +115,13 @@ def test_a_convolution_is_found_that_tensorflow_names_after_the_constant_in_its_
 
 
 @pytest.mark.parametrize("operator", ["Conv", "Relu"])
-def test_an_operation_that_comes_twice_is_found(operator, q_model, exported):
-    nodes = list(exported().graph.node)
+def test_an_operation_that_comes_twice_is_found(operator, q_model, nodes):
     again = next(node for node in nodes if node.op_type == operator)
     (problem,) = lowering_differences(q_model.plan, [*nodes, again])
     assert f"2 {operator}" in problem
 
 
-def test_a_convolution_that_is_missing_is_found(q_model, exported):
-    nodes = list(exported().graph.node)
+def test_a_convolution_that_is_missing_is_found(q_model, nodes):
     kept = [node for node in nodes if not (node.op_type == "Conv" and node.name.startswith("project"))]
     assert len(kept) == len(nodes) - 1
     (problem,) = lowering_differences(q_model.plan, kept)
@@ -137,7 +141,7 @@ def test_equal_operations_may_be_merged(tmp_path):
     assert qdq.verify_onnx(path, q_model).passed
 
 
-def test_what_only_moves_values_computes_nothing(q_model, exported):
+def test_what_only_moves_values_computes_nothing():
     image = keras.Input((4, 4, 2), name="image")
     net = keras.Model(image, layers.Dense(2, name="head")(layers.Flatten(name="flat")(image)))
     moving = qdq.quantize_model(net, target="tensorrt")
