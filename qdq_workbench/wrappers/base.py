@@ -7,7 +7,7 @@ activations are separate layers; a wrapper used by itself also quantizes its inp
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import keras
@@ -131,9 +131,10 @@ class BaseQuantizeWrapper(WeightQuantizers, keras.layers.Wrapper):
         """
         # Keras refuses `**kwargs` with tensors and plain values, so the latter have an argument of their own.
         plain = {key: kwargs.pop(key) for key in list(kwargs) if key not in _OWN and not holds_tensors(kwargs[key])}
-        plain |= kwargs.pop("plain_arguments", {})
+        plain |= dict(kwargs.pop("plain_arguments", ()))
         if plain:
-            kwargs["plain_arguments"] = plain
+            # Pairs, because Keras before 3.13 takes {"mask": None} for tensors and fails to find their shapes.
+            kwargs["plain_arguments"] = [[key, value] for key, value in plain.items()]
         if not self.built:  # `build` receives the shape of the first argument only
             tensors = {key: value for key, value in kwargs.items() if key not in _OWN}
             self._first_call = CallArguments(inputs, args, {**tensors, **plain})
@@ -176,7 +177,7 @@ class BaseQuantizeWrapper(WeightQuantizers, keras.layers.Wrapper):
         inputs: Any,
         *args: Any,
         training: Any = None,
-        plain_arguments: Mapping[str, Any] | None = None,
+        plain_arguments: Mapping[str, Any] | Iterable[tuple[str, Any]] = (),
         **kwargs: Any,
     ) -> Any:
         """Compute the layer with quantized inputs and weights.
@@ -185,10 +186,10 @@ class BaseQuantizeWrapper(WeightQuantizers, keras.layers.Wrapper):
             inputs: A tensor or a list of tensors, as the layer takes them.
             *args: Further arguments of the layer's call, passed on.
             training: Whether the model is training.
-            plain_arguments: Those further arguments that hold no tensors.
+            plain_arguments: Those further arguments that hold no tensors, by name or as pairs of name and value.
             **kwargs: Further arguments of the layer's call, passed on.
         """
-        kwargs = {**kwargs, **(plain_arguments or {})}
+        kwargs = {**kwargs, **dict(plain_arguments or ())}
         inputs, args, kwargs = self._quantized_inputs(CallArguments(inputs, args, kwargs), training)
         if takes_training(self.layer):
             kwargs["training"] = training if self._layer_trains else False
@@ -214,7 +215,7 @@ class BaseQuantizeWrapper(WeightQuantizers, keras.layers.Wrapper):
         inputs: Any,
         *args: Any,
         training: Any = None,
-        plain_arguments: Mapping[str, Any] | None = None,
+        plain_arguments: Mapping[str, Any] | Iterable[tuple[str, Any]] = (),
         **kwargs: Any,
     ) -> Any:
         """Return the symbolic output of the layer, without tracing the quantizers.
@@ -223,10 +224,10 @@ class BaseQuantizeWrapper(WeightQuantizers, keras.layers.Wrapper):
             inputs: A symbolic tensor or a list of them.
             *args: Further arguments of the layer's call.
             training: Whether the model is training.
-            plain_arguments: Those further arguments that hold no tensors.
+            plain_arguments: Those further arguments that hold no tensors, by name or as pairs of name and value.
             **kwargs: Further arguments of the layer's call.
         """
-        kwargs = {**kwargs, **(plain_arguments or {})}
+        kwargs = {**kwargs, **dict(plain_arguments or ())}
         if takes_training(self.layer):
             kwargs["training"] = training
         return self.layer.compute_output_spec(inputs, *args, **kwargs)

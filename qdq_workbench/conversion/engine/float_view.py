@@ -88,7 +88,7 @@ class _NodeNames:
 def _unpacked(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return the keyword arguments of a layer's call; those without tensors reach its wrapper in `plain_arguments`."""
     rest = {key: value for key, value in kwargs.items() if key != "plain_arguments"}
-    return {**rest, **kwargs.get("plain_arguments", {})}
+    return {**rest, **dict(kwargs.get("plain_arguments", ()))}
 
 
 def _rename(structure: Any, renamed: dict[str, str]) -> Any:

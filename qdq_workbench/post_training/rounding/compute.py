@@ -38,7 +38,7 @@ def compute(
         if given and call.node.layer in given:
             inner = operation.layer if isinstance(operation, BaseQuantizeWrapper) else operation
             # An argument of the wrapper only: the arguments of the layer's call that hold no tensors.
-            plain = kwargs.pop("plain_arguments", {})
+            plain = dict(kwargs.pop("plain_arguments", ()))
             with WeightSubstitution(list(given[call.node.layer])):
                 result = inner(*args, **{**kwargs, **plain, **_at_inference(inner)})
         else:

@@ -1,0 +1,42 @@
+"""What a wrapper passes on to its layer."""
+
+import keras
+import numpy as np
+import pytest
+
+import qdq_workbench as qdq
+from qdq_workbench import WeightedBaseQuantizeWrapper
+
+
+class Shifted(keras.layers.Layer):
+    """Adds a number, which is 1 unless the caller says otherwise; None adds nothing."""
+
+    def call(self, inputs, shift=1.0, scale=None):
+        shifted = inputs if shift is None else inputs + shift
+        return shifted if scale is None else shifted * scale
+
+
+@pytest.mark.parametrize(
+    "given", [{"scale": None}, {"shift": None}, {"shift": 2.0, "scale": None}, {"scale": 3.0}], ids=str
+)
+def test_arguments_without_tensors_reach_the_layer(given):
+    """Keras 3.10 to 3.12 take {"scale": None} for tensors, and fail to find their shapes."""
+    x = np.ones((2, 3), "float32")
+    image = keras.Input((3,), name="image")
+    wrapper = WeightedBaseQuantizeWrapper(Shifted(name="shifted"), quantize_inputs=False)
+    model = keras.Model([image], wrapper(image, **given))
+    np.testing.assert_array_equal(model([x]), Shifted()(x, **given))
+    again = keras.Model.from_config(model.get_config(), custom_objects={"Shifted": Shifted})
+    np.testing.assert_array_equal(again([x]), model([x]))
+    by_name = wrapper(x, plain_arguments=given)  # as in models that were saved with an earlier version
+    np.testing.assert_array_equal(by_name, model([x]))
+
+
+def test_a_layer_that_was_called_with_mask_none_is_quantized_and_saved(tmp_path):
+    steps = keras.Input((3, 2))
+    model = keras.Model([steps], keras.layers.TimeDistributed(keras.layers.Dense(2), name="each")(steps, mask=None))
+    q_model = qdq.quantize_model(model)
+    q_model.save(tmp_path / "q.keras")
+    loaded = keras.models.load_model(tmp_path / "q.keras")
+    x = np.random.default_rng(0).normal(size=(2, 3, 2)).astype("float32")
+    np.testing.assert_array_equal(loaded([x]), q_model([x]))
