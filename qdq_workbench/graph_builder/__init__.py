@@ -11,6 +11,7 @@ from qdq_workbench.graph_builder.functional_models import (
     is_functional,
     output_names,
     small_model,
+    start_at,
 )
 from qdq_workbench.graph_builder.keras_integers import integers_of
 from qdq_workbench.graph_builder.layer_parts import (
@@ -42,5 +43,6 @@ __all__ = [
     "layer_weights",
     "output_names",
     "small_model",
+    "start_at",
     "takes_training",
 ]

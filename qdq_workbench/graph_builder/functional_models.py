@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import keras
@@ -110,3 +110,15 @@ def input_structure(model: Any) -> Any:
 def output_names(model: Any) -> list[str]:
     """Return the names of a model's outputs; a sequential model keeps them in the functional model inside it."""
     return list(functional_of(model).output_names)
+
+
+def start_at(function: Any, tensors: Iterable[Any]) -> Any:
+    """Return a `keras.Function` without the operations that compute `tensors`, which are among its inputs.
+
+    Keras before 3.15 computes them from the other inputs, and so replaces the values that are passed for them.
+    """
+    given = set(map(id, tensors))
+    for depth, nodes in function._nodes_by_depth.items():
+        kept = [node for node in nodes if node.is_input or not given.issuperset(map(id, node.outputs))]
+        function._nodes_by_depth[depth] = kept
+    return function

@@ -18,6 +18,7 @@ from qdq_workbench.conversion.engine.few_calls import for_few_calls
 from qdq_workbench.conversion.engine.float_view import float_view
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.graph.model_graph import ModelGraph
+from qdq_workbench.graph_builder import start_at
 from qdq_workbench.verification.copies import run_copies
 from qdq_workbench.verification.sensitivity import PERTURBATIONS
 
@@ -92,7 +93,8 @@ class BehindTensors:
         self.values = [keras.ops.convert_to_numpy(value) for value in found]
         outputs = keras.tree.flatten(q_model.outputs)
         # A Function leaves the layers as they are; a Model from tensors inside another one would add calls to them.
-        self._behind = functional_model([*q_model.inputs, *first], outputs, model_class=keras.Function)
+        behind = functional_model([*q_model.inputs, *first], outputs, model_class=keras.Function)
+        self._behind = start_at(behind, first)
         self._run = for_few_calls(q_model, self._computed, [*self._given, *found])
 
     def outputs(self, values: Arrays) -> list[np.ndarray]:
