@@ -1,6 +1,6 @@
 """Reading of a Keras model and the models nested in it.
 
-Tested with Keras 3.10 to 3.15. The internals used here: `Functional._nodes_by_depth`, `Functional._inputs_struct`,
+Tested with Keras 3.12 to 3.15. The internals used here: `Functional._nodes_by_depth`, `Functional._inputs_struct`,
 `Functional._outputs_struct`, `Sequential._functional`, and a node's `operation`, `arguments` and `outputs`.
 """
 

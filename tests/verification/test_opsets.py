@@ -2,6 +2,7 @@
 
 import keras
 import onnx
+import onnxruntime
 import pytest
 from keras import layers
 from small_models import residual_net, samples
@@ -10,7 +11,7 @@ import qdq_workbench as qdq
 from qdq_workbench.export.build_onnx import MAX_OPSET
 from qdq_workbench.verification import count_integer_kernels
 
-IR_VERSIONS = {13: 7, 17: 8, 21: 10, 24: 12}  # the least that ONNX's table of releases has for each
+IR_VERSIONS = {13: 7, 17: 8, 21: 10, 22: 10, 23: 11, 24: 12}  # the least that ONNX's table of releases has for each
 
 
 @pytest.fixture(scope="module", params=["tensorrt", "onnxruntime"])
@@ -21,8 +22,10 @@ def calibrated(request):
     return q_model
 
 
+# ONNX Runtime opens files of opset 24 from 1.24 on.
+NEWEST = 24 if tuple(map(int, onnxruntime.__version__.split(".")[:2])) >= (1, 24) else 22
 #: An open batch at every opset, and a fixed one at the outermost.
-OPSETS = (13, 17, 21, min(MAX_OPSET, 24))
+OPSETS = (13, 17, 21, min(MAX_OPSET, NEWEST))
 CASES = [*((opset, True) for opset in OPSETS), (OPSETS[0], False), (OPSETS[-1], False)]
 
 
@@ -55,7 +58,17 @@ def test_int8_pairs_in_front_of_reshapes_are_verified_at_every_opset(opset, per_
     verified = qdq.verify_onnx(path, per_step, samples(per_step))
     assert verified.passed
     told = [check.detail for check in verified.checks if "disabled_optimizers" in check.detail]
-    assert bool(told) == (opset == 21)
+    assert bool(told) == (not opens(path))
+    assert opset == 21 or not told
+
+
+def opens(path):
+    """Return whether ONNX Runtime opens a file as it is; from 1.25 on, not one with such pairs at opset 21."""
+    try:
+        onnxruntime.InferenceSession(path)
+    except Exception:  # noqa: BLE001 - ONNX Runtime has a class of its own for every code
+        return False
+    return True
 
 
 def test_what_onnx_runtime_refuses_is_a_failed_check(calibrated, tmp_path, monkeypatch):
