@@ -2,14 +2,12 @@
 
 import contextlib
 import os
-import pickle
 import unittest.mock
 
 import joblib
 import keras
 import numpy as np
 import pytest
-from joblib.externals.loky.backend.reduction import dumps
 from keras import layers
 
 import qdq_workbench as qdq
@@ -57,13 +55,13 @@ def alone(problem):
 
 
 @contextlib.contextmanager
-def dask_cluster():
-    """Two threads of one process of a dask cluster on this machine, as joblib's backend."""
+def dask_cluster(*, processes):
+    """Two workers of a dask cluster on this machine, as joblib's backend."""
     distributed = pytest.importorskip("distributed", reason="the extra `dask` is not installed")
     import dask
 
     patient = {f"distributed.comm.timeouts.{what}": "10m" for what in ("connect", "tcp")}  # a loaded machine
-    size = {"n_workers": 1, "threads_per_worker": 2, "processes": True, "dashboard_address": None}
+    size = {"n_workers": 2, "threads_per_worker": 1, "processes": processes, "dashboard_address": None}
     with (
         unittest.mock.patch.dict(os.environ),  # dask sets variables for its processes in ours
         dask.config.set(patient),
@@ -74,22 +72,11 @@ def dask_cluster():
         yield
 
 
-@contextlib.contextmanager
-def pickling_threads():
-    """Threads that get copies, as processes do; test_sensitivity.py has workers that are joblib's processes."""
-    run = pool._run
-
-    def sent(*given):
-        return pickle.loads(dumps(run(*pickle.loads(dumps(given)))))  # noqa: S301 - our own bytes
-
-    with unittest.mock.patch.object(pool, "_run", sent), joblib.parallel_config("threading", n_jobs=2):
-        yield
-
-
 BACKENDS = {
     "threading": lambda: joblib.parallel_config("threading", n_jobs=2),
-    "copies": pickling_threads,
-    "dask": dask_cluster,
+    "loky": lambda: joblib.parallel_config("loky", n_jobs=2),
+    "dask, threads": lambda: dask_cluster(processes=False),
+    "dask, processes": lambda: dask_cluster(processes=True),
 }
 
 

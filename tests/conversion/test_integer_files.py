@@ -10,7 +10,7 @@ import qdq_workbench as qdq
 from qdq_workbench.conversion.engine.integer_weights import IntegerTensor
 from qdq_workbench.errors import DataError, FileAccessError, OutputPathError
 
-BITS = [2, 3, 4, 8, 16]
+BITS = [2, 3, 4, 5, 6, 7, 8, 16]
 
 
 def dense_model():

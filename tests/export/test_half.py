@@ -154,11 +154,7 @@ def test_a_file_has_consistent_types_and_is_verified(name, float_type, tmp_path)
 
 @pytest.mark.parametrize(
     ("name", "float_type"),
-    [
-        # A sum of products at the end, a softmax that stays in float32, integers at the start, several ends.
-        *((name, "float16") for name in ("residual_net", "attention_net", "embedding_net", "two_headed_net")),
-        ("float_heavy_net", "bfloat16"),
-    ],
+    [*((name, "float16") for name in MODELS if name != "float_heavy_net"), ("float_heavy_net", "bfloat16")],
 )
 def test_ends_in_half_precision(name, float_type, tmp_path):
     q_model, data = calibrated(name)
