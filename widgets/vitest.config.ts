@@ -1,4 +1,5 @@
 import { defineConfig } from "vitest/config";
 
 // Pure functions run in plain Node; a test that needs a document says so in its first line (@vitest-environment).
-export default defineConfig({ test: { include: ["src/**/*.test.ts"], environment: "node" } });
+// The time limit is for tests that hang: on a loaded machine the longest takes several seconds.
+export default defineConfig({ test: { include: ["src/**/*.test.ts"], environment: "node", testTimeout: 120_000 } });
