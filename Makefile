@@ -29,7 +29,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Without compiled files every process of the tests would compile the package, and rewrite the assertions, for itself.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help venv install demo test lint types contracts docs frontend browser pytest fuzz agreement load soak notebooks lab bench bench-peers build installed clean
+.PHONY: help venv install demo test lint types contracts docs frontend browser pytest fuzz agreement load soak notebooks lab bench bench-peers build installed oldest clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -136,6 +136,22 @@ build:  ## Build the wheel and the source archive into dist/, with the build too
 installed: build  ## Use both archives in an empty environment outside of the checkout, and write its SBOM into dist/
 	@$(PYTHON) tests/packaging/installed.py dist --tensorflow $(TF) --sbom dist $(ARGS)
 
+# The lower bounds of pyproject.toml: uv resolves every direct dependency to the lowest version that fits the others.
+OLDEST := .venv-oldest
+$(OLDEST)/installed: $(STAMP) pyproject.toml
+	@echo "Installing the oldest dependencies that pyproject.toml allows into $(OLDEST) ..."
+	@test -x $(OLDEST)/bin/uv || { $(PYTHON) -m venv $(OLDEST) && $(OLDEST)/bin/python -m pip -qq install uv; }
+	@$(BIN)/python -m qdq_workbench.cli.requirements --tensorflow $(TF) dev > $(OLDEST)/bounds.txt
+	@$(OLDEST)/bin/uv pip compile -q --python $(OLDEST)/bin/python --resolution lowest-direct $(OLDEST)/bounds.txt -o $(OLDEST)/oldest.txt
+	@$(OLDEST)/bin/uv pip install -q --python $(OLDEST)/bin/python -r $(OLDEST)/oldest.txt
+	@$(OLDEST)/bin/uv pip install -q --python $(OLDEST)/bin/python --no-deps -e .
+	@touch $@
+
+# Old releases warn of what newer ones of others deprecate, and warnings are errors in the tests.
+oldest: $(OLDEST)/installed  ## Test ROOMS="verification conversion wrappers" with the oldest dependencies that are allowed; ARGS= goes to pytest
+	@$(OLDEST)/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" -W ignore::DeprecationWarning \
+		$(addprefix tests/,$(or $(ROOMS),verification conversion wrappers)) $(ARGS)
+
 clean:  ## Remove the virtual environment, build output and caches
-	rm -rf $(VENV) $(BUILD) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(BUILD) $(OLDEST) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
