@@ -232,6 +232,16 @@ model = keras.Model(x, layers.UnitNormalization(name='norm')(x))
         seed=132,
         hard=True,
     ),
+    Finding(
+        "an upsampling whose Resize was named after the Dropout behind it, which has no operator",
+        """
+x = keras.Input((2, 2, 1), name='x')
+y = layers.Dropout(0.5, name='drop')(layers.UpSampling2D(2, name='up')(x))
+model = keras.Model(x, layers.Normalization(mean=0.3, variance=2.0, name='norm')(y))
+""",
+        ({"name": "norm", "quantize_input": True},),
+        "onnxruntime",
+    ),
 ]
 
 

@@ -33,9 +33,8 @@ def restore_nearest_resize(graph: Graph) -> None:
             scales = graph.constants[inner.inputs[2]].copy()
             source = graph.producer(inner.inputs[0]).inputs[0]  # type: ignore[union-attr]
         scales[to_channels_first(rank).index(axis)] *= times
-        written = reshape.output
         graph.remove(reshape)
-        _add_nearest_resize(graph, source, written, scales)
+        _add_nearest_resize(graph, source, reshape, scales)
     graph.prune()
 
 
@@ -75,10 +74,11 @@ def _is_nearest(node: Node) -> bool:
     return node.op == "Resize" and node.get("mode") == b"nearest" and node.name.endswith("/nearest")
 
 
-def _add_nearest_resize(graph: Graph, source: str, written: str, scales: np.ndarray) -> None:
+def _add_nearest_resize(graph: Graph, source: str, reshape: Node, scales: np.ndarray) -> None:
     rank = len(scales)
     first, last = to_channels_first(rank), to_channels_last(rank)
-    name = written.partition(":")[0]
+    # Not the name of the tensor: that of a pair's source names the layer in front of the pair, such as a Dropout.
+    name, written = reshape.name, reshape.output
     entry = graph.add("Transpose", [source], f"{name}/to_channels_first", perm=list(first))
     resize = graph.add(
         "Resize",
