@@ -69,7 +69,9 @@ class _Splitter(Rebuilder):
             # A shared layer may be called with sequences of several lengths.
             sizes = _sizes(given) if len(self.bound.graph.calls(call.node.layer)) == 1 else {}
             self._parts[call.node.layer] = layer, self._make_parts(layer, name, sizes, masked=masked)
-        return _Attention(self, layer, self._parts[call.node.layer][1], name).compute(given)
+        computed = _Attention(self, layer, self._parts[call.node.layer][1], name).compute(given)
+        # Keras before 3.15 declares the output of GroupQueryAttention alone where it returns its scores, too.
+        return computed[: len(call.node.outputs)] if isinstance(computed, tuple) else computed
 
     def _make_parts(
         self, layer: Any, name: str, sizes: dict[str, tuple[int | None, ...]], *, masked: bool
