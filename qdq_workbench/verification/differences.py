@@ -23,14 +23,16 @@ class TensorParity:
     Args:
         tensor: Name of the pair.
         elements: The number of values compared.
-        off_by_one: The number of values that differ by one step.
-        worst: The largest difference, in steps.
+        off_by_one: The number of values that differ by one step, or by more because of an int32 bias.
+        worst: The largest difference that no bias explains, in steps.
+        by_bias: The largest difference that the rounding of an int32 bias explains, in steps; 0 if none exceeds one.
     """
 
     tensor: str
     elements: int
     off_by_one: int
     worst: int
+    by_bias: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,19 +76,32 @@ def saturation_of(outputs: Iterable[OutputParity]) -> dict[str, Any] | None:
 
 
 def compare_codes(
-    name: str, source: np.ndarray, codes: np.ndarray, qparams: numerics.QParams, pads: Pads | None, noise: float
+    name: str,
+    source: np.ndarray,
+    codes: np.ndarray,
+    qparams: numerics.QParams,
+    pads: Pads | None,
+    *,
+    noise: float = 0.0,
+    bias: float = 0.0,
 ) -> TensorParity:
     """Compare the integers of a Keras tensor with the file's, in whichever layout of the file fits best.
 
-    A difference of no more than `noise`, in float units, counts as 0.
+    A difference of no more than `noise`, in float units, counts as 0. One that rounding a bias by up to `bias` explains
+    counts as one step.
     """
     ours = numerics.quantize(source.astype(np.float32), qparams).astype(np.int64)
     candidates = fitting_layouts(codes.astype(np.int64), ours.shape, pads, int(qparams.zero_point))
     require_fitting(candidates, name, codes, ours)
     fitting = [np.abs(ours - candidate) for candidate in candidates]
     difference = min(fitting, key=lambda d: d.sum())
-    difference = np.where(difference * float(qparams.scale) <= noise, 0, difference)
-    return TensorParity(name, ours.size, int((difference == 1).sum()), int(difference.max(initial=0)))
+    scale = float(qparams.scale)
+    difference = np.where(difference * scale <= noise, 0, difference)
+    # Values that lie `bias` apart have integers that lie one step further apart at most.
+    coarse = (difference > 1) & ((difference - 1) * scale <= noise + bias)
+    by_bias = int(difference[coarse].max(initial=0))
+    difference = np.where(coarse, 1, difference)
+    return TensorParity(name, ours.size, int((difference == 1).sum()), int(difference.max(initial=0)), by_bias)
 
 
 def require_fitting(candidates: list[np.ndarray], tensor: str, values: np.ndarray, wanted: np.ndarray) -> None:

@@ -29,7 +29,7 @@ from qdq_workbench.graph_builder import input_structure
 from qdq_workbench.onnx_graph.batches import run_session
 from qdq_workbench.onnx_graph.sessions import make_session, with_outputs
 from qdq_workbench.quantizers import numerics
-from qdq_workbench.verification.bias_steps import half_bias_step
+from qdq_workbench.verification.bias_steps import BiasSteps
 from qdq_workbench.verification.differences import (
     OutputParity,
     TensorParity,
@@ -66,6 +66,7 @@ class Parity:
         self._proto = proto
         self._q_model = q_model
         self._inputs = dict(inputs)
+        self._bias_steps = BiasSteps(proto)
         # Nothing is folded: the reference is the Keras model as it computes, normalizations included.
         self._cut = cut_model(q_model, fold=False, bake_weights=True)
         self._tensor_of = {pair.name: pair.tensor for pair in q_model.plan.tensors}
@@ -80,6 +81,7 @@ class Parity:
         found = self._file_values
         forced, _ = self._forced
         paired = frozenset(self._tensor_of.values())
+        sources = self._sources
         return [
             compare_codes(
                 tensor.name,
@@ -87,7 +89,8 @@ class Parity:
                 found[f"{tensor.name}/QuantizeLinear"],
                 qparams,
                 self._pads.get(tensor.tensor),
-                noise_of(self._q_model.plan.graph, tensor.tensor, paired),
+                noise=noise_of(self._q_model.plan.graph, tensor.tensor, paired),
+                bias=self._bias_steps.half(sources[tensor.name]),
             )
             for tensor, qparams in self._activation_grids
             if f"{tensor.name}/QuantizeLinear" in found  # one that no output depends on is not in the file
@@ -105,7 +108,7 @@ class Parity:
             theirs = found[name]
             # The lower bound leaves a tolerance to outputs that are nearly 0.
             allowed = FLOAT_TOLERANCE * max(1e-3, float(np.abs(ours).max(initial=0.0)))
-            allowed += half_bias_step(self._proto, name)
+            allowed += self._bias_steps.half(name)
             worst[name] = float(np.abs(ours - theirs).max(initial=0.0)) / allowed
         return worst
 
@@ -193,6 +196,12 @@ class Parity:
         ]
 
     @functools.cached_property
+    def _sources(self) -> dict[str, str]:
+        """The tensor of the file in front of every pair."""
+        pairs = (node for node in self._proto.graph.node if node.op_type == "QuantizeLinear")
+        return {node.name.rpartition("/")[0]: node.input[0] for node in pairs}
+
+    @functools.cached_property
     def _file_values(self) -> dict[str, np.ndarray]:
         """The integers and dequantized values of every pair, and the outputs, of the file's unoptimized run."""
         exposed = {}
@@ -236,7 +245,7 @@ class Parity:
                 moved[name] = max(moved[name], float(np.abs(values - base[name]).mean()))
         # Where perturbed inputs do not change an output's last pair, only the rounding of its bias sets the tolerance.
         floors = {
-            name: FLOAT_TOLERANCE * float(np.abs(base[name]).mean()) + half_bias_step(self._proto, name) + 1e-6
+            name: FLOAT_TOLERANCE * float(np.abs(base[name]).mean()) + self._bias_steps.half(name) + 1e-6
             for name in names
         }
         return base, {name: HEADROOM * moved[name] + floors[name] for name in names}
@@ -290,14 +299,12 @@ class Parity:
 
         Moved inputs tell nothing about a rounding behind them. So as many values of such a pair as differ are moved.
         """
-        sources = {node.name: node.input[0] for node in self._proto.graph.node if node.op_type == "QuantizeLinear"}
         steps = {tensor.name: float(qparams.scale) for tensor, qparams in self._activation_grids}
         found = [
             parity
             for parity in self._tensors
             if parity.off_by_one
-            and half_bias_step(self._proto, sources[f"{parity.tensor}/QuantizeLinear"])
-            > COARSE_BIAS * steps[parity.tensor]
+            and self._bias_steps.half(self._sources[parity.tensor]) > COARSE_BIAS * steps[parity.tensor]
         ]
         base, allowed = self._keras_outputs
         samples, generator = list(self._inputs.values()), np.random.default_rng(0)

@@ -338,6 +338,12 @@ def _check_tensors(parity: Parity, figures: dict[str, Any]) -> Iterator[Check]:
     figures["lsb"] = {"elements": elements, "off_by_one": off, "worst": worst.worst if worst else 0}
     if worst is not None:
         detail = f"{off} of {elements} integers differ by one step, none by more"
+        coarse = max(tensors, key=lambda tensor: tensor.by_bias)
+        if coarse.by_bias:
+            detail += (
+                f" but behind int32 biases whose steps are coarser than the pair's: {coarse.tensor!r} by up to "
+                f"{coarse.by_bias}"
+            )
         if worst.worst > 1:
             detail = f"tensor {worst.tensor!r} differs by up to {worst.worst} steps"
         yield Check("tensor by tensor", passed=worst.worst <= 1, detail=detail)

@@ -242,6 +242,20 @@ model = keras.Model(x, layers.Normalization(mean=0.3, variance=2.0, name='norm')
         ({"name": "norm", "quantize_input": True},),
         "onnxruntime",
     ),
+    Finding(
+        "inputs up to 1e30, behind which the int32 bias of a layer is 0 and its ReLU passes nothing but the bias",
+        """
+x = keras.Input((1, 4), name='x')
+y = keras.Sequential([layers.Conv1D(3, 2, padding='same'), layers.ReLU(), layers.Dense(2)], name='first')(x)
+z = keras.Sequential([layers.Conv1D(3, 2, padding='same'), layers.ReLU(), layers.Dense(2)], name='second')(y)
+layers.LSTM(1, activation='relu', name='unused')(x)
+model = keras.Model(x, layers.Concatenate(name='both')([z, y, z]))
+""",
+        (),
+        "onnxruntime",
+        seed=292,
+        hard=True,
+    ),
 ]
 
 

@@ -9,7 +9,7 @@ from onnx import numpy_helper
 import qdq_workbench as qdq
 from qdq_workbench.onnx_graph.batches import run_session
 from qdq_workbench.onnx_graph.sessions import make_session
-from qdq_workbench.verification.bias_steps import half_bias_step
+from qdq_workbench.verification.bias_steps import BiasSteps
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def test_the_step_is_that_of_the_last_bias_although_an_earlier_one_is_coarser(pr
     constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
     last = float(constants["last/bias/scale"].max())
     assert float(constants["first/bias/scale"].max()) > last
-    assert half_bias_step(proto, proto.graph.output[0].name) == pytest.approx(last / 2, rel=1e-6)
+    assert BiasSteps(proto).half(proto.graph.output[0].name) == pytest.approx(last / 2, rel=1e-6)
 
 
 def test_an_output_without_integer_bias_gets_nothing(proto):
@@ -39,7 +39,7 @@ def test_an_output_without_integer_bias_gets_nothing(proto):
     for tensor in bare.graph.initializer:
         if tensor.data_type == onnx.TensorProto.INT32:
             tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.int16), tensor.name))
-    assert half_bias_step(bare, bare.graph.output[0].name) == 0.0
+    assert BiasSteps(bare).half(bare.graph.output[0].name) == 0.0
 
 
 def test_an_output_that_is_the_same_for_every_sample_verifies(tmp_path):
@@ -58,5 +58,5 @@ def test_an_output_that_is_the_same_for_every_sample_verifies(tmp_path):
     proto = onnx.load(path)
     found = run_session(make_session(proto, optimized=False), {"x": data})["head"]
     apart = np.abs(q_model.predict(data, verbose=0) - found)
-    assert 1e-5 < apart.mean() <= half_bias_step(proto, "head")
+    assert 1e-5 < apart.mean() <= BiasSteps(proto).half("head")
     qdq.verify_onnx(path, q_model, data=data).raise_if_failed()

@@ -1,0 +1,54 @@
+"""What counts as a difference between the integers of two programs."""
+
+import numpy as np
+import pytest
+
+from qdq_workbench.errors import VerificationError
+from qdq_workbench.numerics import QParams
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+from qdq_workbench.verification.differences import compare_codes, top1_agreement
+
+GRID = QParams(np.float32(0.5), np.int32(0), QuantizerSpec(symmetric=True))
+
+
+def compared(ours, codes, **explained):
+    return compare_codes("t", np.array([ours], np.float32), np.array([codes], np.int8), GRID, None, **explained)
+
+
+def test_differences_are_counted_in_steps():
+    parity = compared([0.0, 1.0, 2.0, 3.0], [0, 3, 2, 6])
+
+    assert (parity.elements, parity.off_by_one, parity.worst, parity.by_bias) == (4, 1, 2, 0)
+
+
+@pytest.mark.parametrize(("noise", "off"), [(0.49, 1), (0.5, 0)])
+def test_a_step_within_the_noise_of_floats_is_none(noise, off):
+    assert compared([0.0], [1], noise=noise).off_by_one == off
+
+
+@pytest.mark.parametrize(("bias", "off", "worst", "by_bias"), [(0.99, 0, 3, 0), (1.0, 1, 1, 3)])
+def test_what_the_rounding_of_a_bias_explains_counts_as_one_step(bias, off, worst, by_bias):
+    """Values that lie two steps apart may have integers that lie three apart."""
+    parity = compared([0.0], [3], bias=bias)
+
+    assert (parity.off_by_one, parity.worst, parity.by_bias) == (off, worst, by_bias)
+
+
+def test_one_step_is_none_of_the_bias_s():
+    parity = compared([0.0, 0.0], [1, 0], bias=100.0)
+
+    assert (parity.off_by_one, parity.worst, parity.by_bias) == (1, 1, 0)
+
+
+def test_integers_of_another_shape_are_another_tensor():
+    with pytest.raises(VerificationError, match=r"tensor 't', shape \(1, 3\), expected \(1, 2\)"):
+        compared([0.0, 1.0], [0, 2, 4])
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 1)])
+def test_there_is_no_agreement_without_classes(shape):
+    assert top1_agreement(np.zeros(shape), np.zeros(shape)) is None
+
+
+def test_agreement_is_the_share_of_positions_with_the_same_class():
+    assert top1_agreement(np.eye(4), np.eye(4)[[0, 1, 2, 2]]) == 0.75
