@@ -56,6 +56,8 @@ def test_rows_that_meet_only_zeros_keep_nearest_rounding():
     hessian = np.diag([1.0, 0.0, 2.0, 0.0, 0.0, 3.0])
     found = rounded_by_gptq(grids, hessian, damping=0.01, activation_order=False)
     np.testing.assert_array_equal(found, grids.all_nearest())
+    found = rounded_by_gptq(grids, hessian, damping=0.0, activation_order=True)
+    np.testing.assert_array_equal(found, grids.all_nearest())
 
 
 @pytest.mark.parametrize(

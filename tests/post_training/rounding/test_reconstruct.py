@@ -47,6 +47,8 @@ def test_batches_are_permutations_without_their_incomplete_last_batch():
     for first, second in zip(chosen[::2], chosen[1::2], strict=True):
         assert len({*first, *second}) == 8
     assert len({tuple(batch) for batch in chosen}) > 5
+    halves = list(_batches(8, SETTINGS))
+    assert all(len({*first, *second}) == 8 for first, second in zip(halves[::2], halves[1::2], strict=True))
     assert all((np.diff(batch) > 0).all() for batch in chosen), "in the order of the samples"
 
 
@@ -112,6 +114,8 @@ def test_probabilities_are_compared_as_logits():
     assert float(error_of(unit("a"), ["a"], {"a": chances}, {"a": tf.nn.softmax(logits + 5.0)})) < 1e-10
     assert float(error_of(unit("a"), ["a"], {"a": chances}, {"a": moved})) == pytest.approx(0.5, rel=1e-4)
     assert float(error_of(unit("a"), [], {"a": chances}, {"a": moved})) < 0.1
+    both = error_of(unit("a", "b"), ["a"], {"a": chances, "b": logits}, {"a": moved, "b": logits + 1.0})
+    assert float(both) == pytest.approx(1.5, rel=1e-4), "b holds no probabilities"
     assert np.isfinite(float(error_of(unit("a"), ["a"], {"a": np.eye(4)}, {"a": tf.ones((4, 4)) / 4})))
 
 
