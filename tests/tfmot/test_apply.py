@@ -20,6 +20,7 @@ from qdq_workbench.tfmot.apply import (
 )
 from qdq_workbench.tfmot.default_configs import Default8BitQuantizeConfig, NoOpQuantizeConfig
 from qdq_workbench.tfmot.quantizers import MovingAverageQuantizer
+from qdq_workbench.tfmot.trained_config import TrainedQuantizeConfig
 
 X = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
 BEHIND = Default8BitQuantizeConfig(["kernel"], ["activation"], quantize_output=False)
@@ -74,6 +75,7 @@ def built(activation, cls=layers.Dense, **fields):
         (built("sigmoid"), LAYER, None),
         (built("sigmoid", layers.Activation), None, None),
         (layers.ReLU(), None, None),
+        (layers.Dense(2, activation="sigmoid"), None, None),  # not built, so without weights
     ],
 )
 def test_an_activation_is_split_off_where_the_pair_is_in_front_of_it(layer, config, found):
@@ -88,6 +90,9 @@ def test_a_split_activation_has_the_quantizer_of_the_output(activation, config, 
     found = _after_activation(built(activation), config, activation)
 
     assert found.get_output_quantizers(None) == [config.activation_quantizer] * count
+    output = MovingAverageQuantizer(6)
+    both = TrainedQuantizeConfig(activation=MovingAverageQuantizer(5), output=output)
+    assert _after_activation(built(activation), both, activation).get_output_quantizers(None) == [output]
     assert found.get_weights_and_quantizers(None) == found.get_activations_and_quantizers(None) == []
 
 

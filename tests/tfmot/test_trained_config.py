@@ -83,7 +83,10 @@ def test_references_lead_past_what_is_removed():
     assert body["output_layers"] == [["add", 0, 0], ["first", 0, 0]]
 
 
-@pytest.mark.parametrize("value", [["quant_first", 1], ["quant_first", 1, "x"], ["quant_first", 1, 2, 3, 4], [3, 0, 0]])
+@pytest.mark.parametrize(
+    "value",
+    [["quant_first", 1], ["quant_first", 1, "x"], ["quant_first", "x", 1], ["quant_first", 1, 2, 3, 4], [3, 0, 0]],
+)
 def test_lists_that_are_no_references_stay(value):
     config = model(wrapped("first", nodes=[]), plain("other", nodes=[], shape=value))
 
