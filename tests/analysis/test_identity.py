@@ -155,6 +155,7 @@ def test_different_values_have_different_hashes():
         ({"x", "y", "z"}, frozenset(["z", "x", "y"])),
         (np.zeros((3, 2)), np.zeros((2, 3)).T),
         (np.arange(6)[::2], np.array([0, 2, 4])),
+        (np.asfortranarray(np.arange(6).reshape(2, 3)), np.arange(6).reshape(2, 3)),
         (np.random.default_rng(0), np.random.default_rng(1)),
         (tf.constant([1.0, 2.0]), np.float32([1.0, 2.0])),
         (keras.Variable([1.0, 2.0]), np.float32([1.0, 2.0])),
@@ -257,12 +258,13 @@ def test_functions_of_other_defaults_and_arguments_are_others():
     names = {}
     exec(
         "def a(x, y=1): return x\ndef b(x, y=2): return x\ndef c(x, *, y=1): return x\ndef d(x, *, y=2): return x\n"
-        "def e(x, y): return x\ndef f(x, *y): return x\ndef g(x, y): return y",
+        "def e(x, y): return x\ndef f(x, *y): return x\ndef g(x, y): return y\n"
+        "def h(x, *, y): return x\ndef i(x, **y): return x",
         names,
     )
-    marks = {name: identity_of(names[name]) for name in "abcdefg"}
+    marks = {name: identity_of(names[name]) for name in "abcdefghi"}
 
-    assert len(set(marks.values())) == 7
+    assert len(set(marks.values())) == 9
 
 
 def test_globals_count_unless_the_function_changes_them():

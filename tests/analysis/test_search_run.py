@@ -214,6 +214,8 @@ def test_after_a_stop_no_layer_is_measured(ranker):
 
     assert rank(start(placed("new"))) is KNOWN
     assert asked == []
+    rank, asked = ranker(KNOWN, stop=lambda: False)
+    assert rank(start(placed("new"))).entries[-1].layer == "new"
 
 
 def test_layers_that_the_ranking_lacks_are_measured_once_by_its_metric(ranker):

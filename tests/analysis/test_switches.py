@@ -118,18 +118,19 @@ def test_the_model_is_only_read(q_model):
 
 def test_grids_replace_those_of_a_layer_until_the_next_setting(copied):
     copy, run = copied
-    copy.set(copy.switches)
+    on = [("left", "input"), ("left", "weight")]
+    copy.set(on)
     usual = run()
     found = {}
     for bits in (3, 2):
         grid = QuantizerSpec(bits, signed=True, symmetric=True)
-        copy.set(copy.switches, {"left": {"kernel": grid}})
+        copy.set(on, {"left": {"kernel": grid}})
         found[bits] = run()
-        copy.set([("left", "input"), ("add", "output")], {"left": {"kernel": grid}})
+        copy.set(on[:1], {"left": {"kernel": grid}})
         np.testing.assert_array_equal(run(), found[bits])  # the switch of weights on another grid does not count
 
-    copy.set(copy.switches, {"left": {"kernel": QuantizerSpec(3, signed=True, symmetric=True)}})
+    copy.set(on, {"left": {"kernel": QuantizerSpec(3, signed=True, symmetric=True)}})
     np.testing.assert_array_equal(run(), found[3])  # made of the float values, not of those on the grid before
-    copy.set(copy.switches)
+    copy.set(on)
     np.testing.assert_array_equal(run(), usual)
     assert not np.array_equal(found[2], found[3])
