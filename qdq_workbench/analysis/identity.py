@@ -182,11 +182,12 @@ def _plain_attributes(value: Any) -> dict[str, Any]:
         with contextlib.suppress(TypeError, ValueError):
             json.dumps(item)
             found[key] = item
-    return {key: item for key, item in found.items() if key not in _NOT_COMPUTED | {"name", "_name", "built"}}
+    return {key: item for key, item in found.items() if not (key in _NOT_ATTRIBUTES or key.endswith(_SECONDARY))}
 
 
 _SECONDARY = ("_initializer", "_regularizer", "_constraint")
 _NOT_COMPUTED = frozenset(("seed", "build_config", "compile_config", "shared_object_id", "trainable"))
+_NOT_ATTRIBUTES = _NOT_COMPUTED | {"name", "_name", "_path", "built", "_trainable"}  # a built layer's path is its name
 
 
 def _without_training(value: Any) -> Any:

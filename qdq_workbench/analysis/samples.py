@@ -109,7 +109,7 @@ def read_for_inputs(model: Any, data: Any, batch_size: int = 32, steps: int | No
     labels = labels[: len(batches)]
     if not labels or not any(labels):
         return Samples(batches, None)
-    if not all(labels) or len({len(each) for each in labels}) != 1:
+    if len({len(each) for each in labels}) != 1:
         raise DataError("Some batches have labels and others have none; give all of them labels, or none.")
     joined = [np.concatenate(column) for column in zip(*labels, strict=True)]
     return Samples(batches, joined)
@@ -167,7 +167,7 @@ def _collecting(model: keras.Model, data: Any, labels: list[list[Array]]) -> Any
     if callable(data) and not isinstance(data, (Iterable, keras.utils.PyDataset)):
         data = data()
     if isinstance(data, keras.utils.PyDataset):
-        data = (data[index] for index in range(len(data)))
+        data = map(data.__getitem__, range(len(data)))
     is_arrays = hasattr(data, "shape") or isinstance(data, (Mapping, str, bytes))
     several = isinstance(data, (list, tuple)) and len(model.inputs) > 1 and len(data) == len(model.inputs)
     # Arrays hold no labels here: `_split` has taken labelled ones apart. `input_batches` refuses what is no data.

@@ -183,4 +183,7 @@ def check_float_accuracy(goal: Goal, accuracy: float, name: str) -> float:
 
 def _is_number(value: Any) -> bool:
     is_number = not isinstance(value, bool) and hasattr(value, "__float__") and getattr(value, "shape", ()) == ()
-    return is_number and math.isfinite(float(value))
+    try:
+        return is_number and math.isfinite(float(value))
+    except OverflowError:  # an integer beyond the largest float
+        return False

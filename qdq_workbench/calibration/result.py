@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -67,7 +67,9 @@ class CalibrationResult:
         Raises:
             DataError: If method, settings, tensors or grids differ, or a result lacks the states for merging.
         """
-        results = _flat([self, *others])
+        results = list(_flat([self, *others]))
+        if not results:
+            raise DataError("There is nothing to merge; pass at least one calibration result. Received: an empty list")
         first = results[0]
         for other in results[1:]:
             _check_same_calibration(first, other)
@@ -182,19 +184,15 @@ def _merged(
     return ends if kind is None else rounded_up(ends, spec, kind), merged
 
 
-def _flat(items: Iterable[Any]) -> list[CalibrationResult]:
-    """Return the results in `items`, some of which may be lists of results."""
-    found: list[CalibrationResult] = []
+def _flat(items: Iterable[Any]) -> Iterator[CalibrationResult]:
+    """Yield the results in `items`, some of which may be lists of results."""
     for item in items:
         if isinstance(item, CalibrationResult):
-            found.append(item)
+            yield item
         elif isinstance(item, Iterable) and not isinstance(item, (str, bytes, Mapping)):
-            found.extend(_flat(item))
+            yield from _flat(item)
         else:
             raise DataError(f"Only calibration results can be merged. Received: {type(item).__name__}")
-    if not found:
-        raise DataError("There is nothing to merge; pass at least one calibration result. Received: an empty list")
-    return found
 
 
 def _check_same_calibration(first: CalibrationResult, other: CalibrationResult) -> None:

@@ -77,6 +77,8 @@ def _run(options: argparse.Namespace) -> Outcome:
         return _write_float(options)
     if suffix == ".tflite":
         _check_litert(options)
+    if suffix == ".npz":
+        _check_firmware(options)
     model = load_model(options.model)
     if suffix == ".npz":
         return _write_firmware(options, model)
@@ -100,11 +102,6 @@ def _write_firmware(options: argparse.Namespace, model: Any) -> Outcome:
     """Write the integers, the topology and the multipliers of a model for firmware."""
     import qdq_workbench as qdq
 
-    if options.opset is not None or options.float_type != FLOAT32 or options.fixed_batch:
-        raise TargetError(
-            "A file for firmware has no opset, no half precision and no batch. Give an .onnx file for them. Received: "
-            f"--opset {options.opset}, --float-type {options.float_type}, --fixed-batch {options.fixed_batch}"
-        )
     report = qdq.files.save_firmware(
         model,
         options.output,
@@ -141,6 +138,15 @@ def _check_opset(opset: int | None) -> None:
 
     if opset is not None and not MIN_OPSET <= opset <= MAX_OPSET:
         raise TargetError(f"Supported opsets are {MIN_OPSET} to {MAX_OPSET}. Received: --opset {opset}")
+
+
+def _check_firmware(options: argparse.Namespace) -> None:
+    """Raise TargetError for options that do not apply to a file for firmware."""
+    if options.opset is not None or options.float_type != FLOAT32 or options.fixed_batch:
+        raise TargetError(
+            "A file for firmware has no opset, no half precision and no batch. Give an .onnx file for them. Received: "
+            f"--opset {options.opset}, --float-type {options.float_type}, --fixed-batch {options.fixed_batch}"
+        )
 
 
 def _check_litert(options: argparse.Namespace) -> None:

@@ -199,10 +199,11 @@ class LatencyReport(LoadedReport):
     @property
     def short_run_remark(self) -> str:
         """A remark if runs are too short to tell the times of layers, with a remedy; else empty."""
-        outside = {
-            report.path: sum(one.share for one in report.others if one.what == "runtime") for report in self._reports
-        }
-        path, share = max(outside.items(), key=lambda item: item[1])
+        # Not by path: a file may be its own baseline.
+        outside = [
+            (report.path, sum(one.share for one in report.others if one.what == "runtime")) for report in self._reports
+        ]
+        path, share = max(outside, key=lambda item: item[1])
         if share < _MOSTLY_OUTSIDE:
             return ""
         return (

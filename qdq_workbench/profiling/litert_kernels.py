@@ -68,7 +68,7 @@ def kernel_events(events: Iterable[Event]) -> list[Event]:
 
 def match_events(operators: Sequence[Operator], events: Sequence[Event]) -> list[Kernel]:
     """Return the kernels of a run, each with the layers that it computes."""
-    by_number = {number for kind, _, _, number in events if kind == _OWN and number < len(operators)}
+    by_number = {number for kind, _, _, number in events if kind == _OWN}
     waiting = [place for place in range(len(operators)) if place not in by_number]
     found: list[Kernel] = []
     last: tuple[str, ...] = ()

@@ -1,7 +1,6 @@
 """A checkpoint is of one graph and one metric: what has the same name and weights may still be another one."""
 
 import dataclasses
-import functools
 import importlib.util
 import sys
 
@@ -12,7 +11,6 @@ from keras import layers
 
 import qdq_workbench as qdq
 from qdq_workbench.analysis.fingerprint import fingerprint
-from qdq_workbench.analysis.identity import identity_of
 from qdq_workbench.analysis.samples import read_samples
 from qdq_workbench.errors import CheckpointError
 
@@ -129,85 +127,6 @@ def test_another_evaluation_of_the_same_name_is_refused(tmp_path):
     assert len(judged) == count > 0
     with pytest.raises(CheckpointError, match="another search"):
         qdq.search(model, DATA, evaluate=evaluation(0.4), **arguments)
-
-
-class Judge:
-    def __init__(self, floor):
-        self.floor = floor
-        self.calls = 0
-
-    def __call__(self, reference, outputs):
-        self.calls += 1
-        return max(self.floor, float(np.mean(outputs)))
-
-    def method(self, reference, outputs):
-        return self(reference, outputs)
-
-
-def default(reference, outputs, factor=2.0, *, power=1):
-    return factor * np.mean(outputs) ** power
-
-
-def made(source, **names):
-    exec(source, names)
-    return names["judge"]
-
-
-CALLS = "def judge(r, q):\n    return helper(r, q)"
-ANY = "def judge(r, q):\n    return sum('a' in name for name in q)"
-NESTED = "def judge(r, q):\n    def inner():\n        'says'\n        return 'b'\n    return inner()"
-SETS = "def judge(r, q):\n    return {'a', 'b', 'c'} & set(q)"
-EQUAL = [
-    (lambda: lambda r, q: np.mean(q), lambda: lambda r, q: np.sum(q)),
-    (lambda: Judge(0.0), lambda: Judge(0.5)),
-    (lambda: Judge(0.0).method, lambda: Judge(0.5).method),
-    (lambda: functools.partial(default, factor=1.0), lambda: functools.partial(default, factor=3.0)),
-    (lambda: default, lambda: functools.partial(default)),
-    (lambda: made(CALLS, helper=metric(1.0)), lambda: made(CALLS, helper=metric(2.0))),
-    (lambda: made(ANY), lambda: made(ANY.replace("'a'", "'b'"))),
-    (lambda: made(NESTED), lambda: made(NESTED.replace("'b'", "'c'"))),
-    (lambda: made(SETS), lambda: made(SETS.replace("'c'", "'d'"))),
-    (lambda: made(CALLS.replace("helper", "weight *"), weight=2), lambda: made(CALLS.replace("helper", "weight *"))),
-    (lambda: metric(np.arange(3)), lambda: metric(np.arange(4))),
-    (lambda: metric({"a": [1, 2]}), lambda: metric({"a": [1, 3]})),
-    (lambda: np.mean, lambda: np.sum),
-    (lambda: keras.losses.Huber(1.0), lambda: keras.losses.Huber(2.0)),
-]
-
-
-@pytest.mark.parametrize(("make", "other"), EQUAL)
-def test_functions_are_known_by_what_they_compute(make, other):
-    assert identity_of(make()) == identity_of(make())
-    assert identity_of(make()) != identity_of(other())
-
-
-def test_docstrings_do_not_count():
-    assert identity_of(made(NESTED)) == identity_of(made(NESTED.replace("says", "tells")))
-
-
-def test_what_a_call_changes_does_not_count():
-    judge = Judge(0.0)
-    before = identity_of(judge)
-    judge(None, np.ones(2))
-    assert identity_of(judge) == before
-    count = 0
-
-    def counting(reference, outputs):
-        nonlocal count
-        count += 1
-        return 1.0
-
-    before = identity_of(counting)
-    counting(None, None)
-    assert identity_of(counting) == before
-
-
-def test_functions_that_refer_to_themselves_and_each_other():
-    names = {}
-    exec("def even(n): return n == 0 or odd(n - 1)\ndef odd(n): return n != 0 and even(n - 1)", names)
-    holds = Judge(0.0)
-    holds.itself = [holds]
-    assert len({identity_of(names["even"]), identity_of(names["odd"]), identity_of(holds)}) == 3
 
 
 SCRIPT = """

@@ -8,10 +8,7 @@ from keras import layers
 import qdq_workbench as qdq
 from qdq_workbench.correction import gptq_weights, weights_alone
 from qdq_workbench.errors import DataError, NotQuantizedError, UncalibratedError
-from qdq_workbench.post_training.rounding.gptq import Product, RowGrids, product_of, rounded_by_gptq, squared_error
-from qdq_workbench.quantizers import numerics
 from qdq_workbench.results import RoundingReport
-from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 MIXED = np.random.default_rng(0).normal(size=(160, 3, 6)) @ np.random.default_rng(1).normal(size=(6, 40))
 X = MIXED.astype("float32")
@@ -98,65 +95,6 @@ def test_projections_of_every_attention_are_left_out_for_the_same_reason(attenti
     assert [unit.layers for unit in report.units] == [("head",)]
     assert {name.partition("/")[0] for name in report.left_out} == {"it"}
     assert all("split_attention" in reason for reason in report.left_out.values())
-
-
-def test_the_update_is_that_of_the_paper():
-    """Row by row with a fresh inverse of what is left, as optimal brain quantization has it (section 3.1)."""
-    generator = np.random.default_rng(3)
-    weight = generator.normal(size=(24, 4)).astype(np.float32)
-    x = generator.normal(size=(200, 8)) @ generator.normal(size=(8, 24)) + 0.1 * generator.normal(size=(200, 24))
-    spec = QuantizerSpec(num_bits=3, narrow_range=True, axis=0, block_size=8)
-    params = numerics.qparams_from_range(*numerics.weight_range(weight, spec), spec)
-    grids = RowGrids(weight, params, Product((0,), (1,)), own_range=False)
-    hessian = x.T @ x
-    damped = hessian + 0.01 * np.diag(hessian).mean() * np.eye(24)
-    left, expected = weight.astype(np.float64).copy(), np.empty_like(weight)
-    for row in range(24):
-        inverse = np.linalg.inv(damped[row:, row:])
-        expected[row] = grids.nearest(row, left[row])
-        left[row:] -= np.outer(inverse[:, 0], (left[row] - expected[row]) / inverse[0, 0])
-    found = rounded_by_gptq(grids, hessian, damping=0.01, activation_order=False)
-    np.testing.assert_array_equal(found, expected)
-    errors = [squared_error(each - weight, hessian) for each in (found, grids.all_nearest())]
-    assert errors[0] == pytest.approx(float(np.sum((x @ (found - weight)) ** 2)))
-    assert errors[0] < 0.5 * errors[1]
-    ordered = rounded_by_gptq(grids, hessian, damping=0.01, activation_order=True)
-    assert not np.array_equal(ordered, found)
-    assert squared_error(ordered - weight, hessian) < 0.5 * errors[1]
-
-
-def test_rows_that_meet_only_zeros_keep_nearest_rounding():
-    weight = np.random.default_rng(0).normal(size=(6, 2)).astype(np.float32)
-    spec = QuantizerSpec(num_bits=3, axis=1)
-    params = numerics.qparams_from_range(*numerics.weight_range(weight, spec), spec)
-    grids = RowGrids(weight, params, Product((0,), (1,)), own_range=True)
-    hessian = np.diag([1.0, 0.0, 2.0, 0.0, 0.0, 3.0])
-    found = rounded_by_gptq(grids, hessian, damping=0.01, activation_order=False)
-    np.testing.assert_array_equal(found, grids.all_nearest())
-
-
-@pytest.mark.parametrize(
-    ("equation", "shape", "output", "product"),
-    [
-        ("abc,cde->abde", (2, 3, 4), (3, 2, 5), Product((0,), (2,))),
-        ("abde,dec->abc", (2, 3, 4, 5), (3, 6), Product((0, 1), (2, 3))),
-        ("...d,ed->...e", (2, 3, 4), (6,), Product((1,), (-1,))),
-        ("abc,bcd->abd", (2, 3, 4), (3, 5), None),
-    ],
-)
-def test_an_einsum_is_a_product_of_rows_with_a_matrix(equation, shape, output, product):
-    source = keras.Input(shape[1:])
-    node = qdq.build_graph(keras.Model(source, layers.EinsumDense(equation, output_shape=output)(source))).nodes[-1]
-    found = product_of(node, "kernel")
-    assert found == product
-    if found is not None:
-        generator = np.random.default_rng(0)
-        x, w = generator.normal(size=shape), generator.normal(size=node.weights[0].shape)
-        matrix = found.matrix(w)
-        np.testing.assert_array_equal(found.kernel(matrix, w.shape), w)
-        np.testing.assert_allclose(
-            np.sort((found.rows(x) @ matrix).ravel()), np.sort(np.einsum(equation, x, w).ravel())
-        )
 
 
 def test_a_stop_keeps_what_is_done_and_an_error_puts_all_back():

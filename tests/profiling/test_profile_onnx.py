@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import pathlib
 
 import keras
 import numpy as np
@@ -14,7 +13,7 @@ from onnx import TensorProto, helper
 import qdq_workbench as qdq
 from qdq_workbench.errors import DataError, FileAccessError, QDQError
 from qdq_workbench.onnx_graph.processor import kernels_saturate
-from qdq_workbench.profiling.latency import Gain, LatencyReport, LayerLatency, OtherLatency
+from qdq_workbench.profiling.latency import LatencyReport
 
 
 @pytest.fixture(scope="module")
@@ -78,76 +77,6 @@ def test_summary_and_figure_name_every_layer(report):
     assert set(layers_drawn.y) == {entry.layer for entry in report.layers}
     assert others_drawn.y[-1] == "outside the kernels"
     assert "beside itself" in alone.summary()
-
-
-def made_up(int8, floats, speedup, high=None):
-    """A report with given times, in ms by layer."""
-
-    def one(ms, **more):
-        entries = tuple(LayerLatency(name, value, 0.0, ("Conv",)) for name, value in ms.items())
-        rest = (OtherLatency("runtime", "", 0.0, 0.0),)
-        total = sum(ms.values())
-        return LatencyReport(
-            pathlib.Path("f.onnx"),
-            entries,
-            rest,
-            total,
-            dict.fromkeys((50, 90, 99), total),
-            1,
-            1,
-            1,
-            "1.0",
-            0.0,
-            **more,
-        )
-
-    return one(int8, baseline=one(floats), speedup=speedup, speedup_interval=(speedup, high or speedup))
-
-
-def test_runs_that_are_mostly_outside_the_kernels_are_said_to_tell_no_layers():
-    usual = made_up({"a": 1.0}, {"a": 2.0}, 2.0)
-    assert usual.short_run_remark == ""
-    tiny = dataclasses.replace(usual.baseline, path=pathlib.Path("tiny.onnx"))
-    tiny = dataclasses.replace(tiny, others=(OtherLatency("runtime", "", 0.02, 0.95),))
-
-    for report in (tiny, dataclasses.replace(usual, baseline=tiny)):
-        assert "95% of a run of tiny.onnx is spent outside the kernels" in report.short_run_remark
-        assert "such as 32 (batch)" in report.short_run_remark
-        assert report.short_run_remark in report.summary()
-        assert report.to_dict()["short_run_remark"] == report.short_run_remark
-
-
-def test_a_file_that_is_not_faster_is_said_to_be_so_with_the_layers_that_lose():
-    slow = made_up({"a": 1.0, "b": 3.0, "c": 2.0}, {"a": 2.0, "b": 1.0, "c": 1.0}, 0.67)
-    assert "not 2 % faster" in slow.remark
-    assert slow.remark.index("b (2.0") < slow.remark.index("c (1.0")
-    assert "a (" not in slow.remark
-    assert slow.remark in slow.summary()
-    assert slow.gains[0] == Gain(("a",), 1.0, 2.0)
-    assert "2 % faster" in made_up({"a": 1.0}, {"a": 1.019}, 1.019).remark
-    assert made_up({"a": 1.0}, {"a": 1.02}, 1.02).remark == ""
-
-
-def test_a_measurement_that_cannot_tell_says_so():
-    unsure = made_up({"a": 1.0}, {"a": 1.0}, 1.0, high=1.1)
-    faster = dataclasses.replace(unsure, speedup=3.51, speedup_interval=(0.86, 6.15))
-    for report in (unsure, faster):
-        assert "does not show" in report.remark
-        assert "deploy" not in report.remark
-
-
-def test_what_to_deploy_is_named_and_left_open_for_a_file_of_another_target():
-    slow = made_up({"a": 2.0}, {"a": 1.0}, 0.5)
-    assert "deploy the baseline, f.onnx. Slower than in the baseline: a" in slow.remark
-    assert slow.target_remark == ""
-    other = dataclasses.replace(slow, target="tensorrt")
-    assert "in a runtime that it was not exported for" in other.remark
-    assert "deploy the baseline" not in other.remark
-    assert "Leave them in float" not in other.remark
-    assert other.target_remark.startswith("f.onnx was exported for tensorrt. ONNX Runtime runs it as it is")
-    assert other.target_remark in other.summary()
-    beside = dataclasses.replace(slow, baseline=dataclasses.replace(slow.baseline, target="litert"))
-    assert "f.onnx was exported for litert" in beside.summary()
 
 
 def test_a_report_tells_what_its_file_was_exported_for(report, folder, tmp_path):

@@ -79,9 +79,9 @@ def product_of(node: Node, weight: str) -> Product | None:
     data, letters, result = product_terms(equation)
     if any((letter in data) == (letter in result) for letter in letters):
         return None  # a matrix per sample or per head, or a sum over the kernel alone
-    before, dots, behind = data.partition("...")
+    before, _, behind = data.partition("...")
     places = {letter: index for index, letter in enumerate(before)}
-    places |= {letter: index - len(behind) for index, letter in enumerate(behind)} if dots else {}
+    places |= {letter: index - len(behind) for index, letter in enumerate(behind)}
     return Product(axes, tuple(places[letters[axis]] for axis in axes))
 
 

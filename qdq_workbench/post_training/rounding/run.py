@@ -170,7 +170,7 @@ class Run:
 
 def _check_finite(targets: dict[str, Array]) -> None:
     for name, values in targets.items():
-        if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
+        if not np.isfinite(values).all():  # also of bfloat16, which is no floating type of NumPy
             raise DataError(
                 f"The float model computes NaN or infinity on these data, so there is nothing to match; drop such "
                 f"samples, or look for the layer that makes it. Received: tensor {name!r}"
