@@ -194,6 +194,13 @@ def test_the_batch_size_of_a_loaded_calibration_explains_its_counts(samples, bat
     assert store.calibrated_how() == {"method": "mse", "steps": None, "batch_size": 7, "bins": 64}
 
 
+def test_the_last_latency_is_the_one_measured_last(store):
+    for plan, report in ((ONE, "first"), (TWO, "second"), (ONE, "third")):
+        store.remember_latency(plan, report)
+        assert store.last_latency == report
+    assert (store.latency(ONE), store.latency(TWO)) == ("third", "second")
+
+
 def test_contents_that_were_taken_out_follow_no_later_work(store):
     before = store.copy_contents()
     trained(store, ONE)
