@@ -11,7 +11,9 @@ from mock_graphs import chain
 import qdq_workbench as qdq
 from qdq_widgets.effect_estimates import estimated_score, estimated_size, estimated_time
 
-GRAPH = chain(("Conv2D", "stem"), ("ReLU", "relu"), ("Conv2D", "conv"), ("BatchNormalization", "norm"), ("Dense", "head"))
+GRAPH = chain(
+    ("Conv2D", "stem"), ("ReLU", "relu"), ("Conv2D", "conv"), ("BatchNormalization", "norm"), ("Dense", "head")
+)
 
 
 def planned(spec=None):
@@ -109,16 +111,20 @@ def test_pairs_of_the_target_alone_need_no_entry_of_a_sweep():
 
 
 def test_a_layer_that_is_partly_quantized_was_not_swept():
-    report = report_of("accuracy", "one_on", {"conv": 0.9}, 0.8)
+    report = report_of("accuracy", "one_on", {"conv": 0.9, "head": 0.9}, 0.8)
     partly = {}
     for site in ("input", "weight"):
         spec = qdq.QuantizationSpec()
         spec.add("conv", **{f"quantize_{site}": False})
         partly[site] = planned(spec)
+        spec.add("head", quantize_input=False, quantize_weight=False)
+        partly[site, "float head"] = planned(spec)
     for plan in partly.values():
         assert estimated_score(BOTH, plan, report) is None
         assert estimated_score(plan, LESS, report) is None
-    assert estimated_score(partly["input"], partly["weight"], report) is None
+    # The head alone is known, and the convolution may give other numbers.
+    assert estimated_score(partly["input"], partly["weight", "float head"], report) is None
+    assert estimated_score(partly["input"], partly["input", "float head"], report).change == pytest.approx(10.0)
 
 
 def test_another_grid_of_a_swept_layer_is_no_change_of_what_was_swept():

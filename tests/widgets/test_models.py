@@ -66,16 +66,17 @@ def test_a_model_is_built_once_for_every_plan_with_the_recorded_ranges(store):
     assert store.built == ["two with ranges"]
 
 
-def test_another_calibration_leaves_trained_models_with_their_scores_and_files(store):
+@pytest.mark.parametrize("stage", [CORRECTED, FINE_TUNED])
+def test_another_calibration_leaves_weights_of_their_own_with_their_scores_and_files(store, stage):
     store.remember_scores(ONE, CALIBRATED, GOOD)
     store.remember_file(ONE, 500, FILE)
     store.remember_latency(ONE, "times")
-    trained(store, TWO)
+    trained(store, TWO, stage)
     store.use_calibration("other ranges")
     one, two = store.snapshot(ONE), store.snapshot(TWO)
     assert (one.stage, one.model, one.calibration, one.scores, one.file) == (CALIBRATED, None, "other ranges", {}, None)
     assert (one.size, one.latency) == (500, "times")  # they depend on no ranges
-    assert (two.stage, two.model, two.scores, two.file) == (FINE_TUNED, "fine-tuned two", {FINE_TUNED: BETTER}, FILE)
+    assert (two.stage, two.model, two.scores, two.file) == (stage, f"{stage} two", {stage: BETTER}, FILE)
     assert store.read is None
 
 
