@@ -124,7 +124,7 @@ def test_a_plan_follows_from_its_state_unless_something_of_the_users_decides(cas
 def test_all_that_is_possible_is_known_per_target(planner):
     everything = planner.possible("tensorrt")
     for number in range(RECENT_PLANS):
-        planner.plan(BenchState(entries(*["conv"] * (number + 1))))
+        planner.plan(BenchState(entries(*["head"] * (number + 1), "conv")))
     assert planner.possible("tensorrt") is everything
     assert planner.possible("onnxruntime").target == "onnxruntime"
     outputs = {placement.layer for placement in everything.placements if placement.site == "output"}
