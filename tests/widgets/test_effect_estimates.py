@@ -133,10 +133,15 @@ def test_another_grid_of_a_swept_layer_is_no_change_of_what_was_swept():
     assert estimated_score(BOTH, planned(spec), report_of("accuracy", "one_on", {"conv": 0.9}, 0.8)) is None
 
 
-def test_what_a_sweep_of_weights_switched_is_all_that_counts():
-    entry = qdq.results.SensitivityEntry("conv", 0.9, "", 1.0, 0.8, (), quantize_weight=True)
-    report = dataclasses.replace(report_of("accuracy", "one_on", {}, 0.8), entries=(entry,))
-    assert estimated_score(BOTH, LESS, report).change == pytest.approx(10.0)
+def test_a_sweep_of_some_sites_tells_of_those_alone():
+    weights = dataclasses.replace(report_of("accuracy", "one_on", {"conv": 0.9}, 0.8), sites=("weight",))
+    spec = qdq.QuantizationSpec()
+    spec.add("conv", quantize_weight=False)
+    less = planned(spec)
+    assert estimated_score(BOTH, less, weights).change == pytest.approx(10.0)
+    assert estimated_score(less, BOTH, weights).change == pytest.approx(-10.0)
+    assert estimated_score(BOTH, LESS, weights) is None  # of the input nothing is known
+    assert estimated_score(less, LESS, weights) is None
 
 
 # ---------------------------------------------------------------------- time
