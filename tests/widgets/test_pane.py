@@ -171,6 +171,9 @@ def test_a_picker_keeps_its_value_while_it_is_an_option():
     assert picker.value == "d"
     set_options(picker, [("See", "c"), ("Dee", "d")], "gone")
     assert picker.value == "c"
+    set_options(picker, [("All", ""), ("Dee", "d")], "d")
+    set_options(picker, [("All", ""), ("Dee", "d")], "")
+    assert picker.value == ""
     set_options(picker, [])
     assert (picker.options, picker.value) == ((), None)
 
