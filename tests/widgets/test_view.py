@@ -10,7 +10,6 @@ import qdq_workbench as qdq
 from qdq_widgets import Workbench
 from qdq_widgets.background import Job
 from qdq_widgets.pane import Pane
-from qdq_widgets.panes.spec import SpecPane
 from qdq_widgets.view import PaneTabs, _sentence
 
 
@@ -64,8 +63,9 @@ def test_a_pane_draws_when_it_is_in_sight_and_only_after_what_concerns_it():
     assert drawn(tabs) == [2, 1]
     tabs.widget.selected_index = 0
     assert drawn(tabs) == [3, 1]  # once for both events
-    tabs.widget.selected_index = None
-    assert drawn(tabs) == [3, 1]
+    tabs.widget.selected_index = None  # as the page says it while it is built
+    tabs.tell("plan")
+    assert drawn(tabs) == [4, 1]
 
 
 def test_remembered_values_concern_the_panes_that_remember_any():
@@ -237,15 +237,6 @@ def test_a_preview_is_drawn_and_nothing_is_applied(bench):
     assert not plan.for_layer("conv").quantize_weight
     assert (before["conv"], after["conv"]) == ("int8", "float")
     assert bench.history.position == 0
-
-
-def test_a_measured_effect_draws_no_pane(bench):
-    pane = bench.view.pane(SpecPane)
-    stale = set(bench.view.side._stale)
-    bench.view.on_event("effect")
-    assert bench.view.side._stale == stale
-    assert bench.view.measuring.value == bench.effects.measuring
-    assert pane.is_built
 
 
 def test_an_earlier_bench_is_offered_until_it_is_dismissed(model):
