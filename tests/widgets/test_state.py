@@ -67,7 +67,7 @@ def entries(*names, **wishes):
     return spec
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def planner(model):
     return Planner(model)
 
