@@ -133,15 +133,28 @@ def test_another_grid_of_a_swept_layer_is_no_change_of_what_was_swept():
     assert estimated_score(BOTH, planned(spec), report_of("accuracy", "one_on", {"conv": 0.9}, 0.8)) is None
 
 
-def test_a_sweep_of_some_sites_tells_of_those_alone():
-    weights = dataclasses.replace(report_of("accuracy", "one_on", {"conv": 0.9}, 0.8), sites=("weight",))
+@pytest.mark.parametrize("site", ["input", "weight"])
+def test_a_sweep_of_some_sites_tells_of_those_alone(site):
+    report = dataclasses.replace(report_of("accuracy", "one_on", {"conv": 0.9}, 0.8), sites=(site,))
     spec = qdq.QuantizationSpec()
-    spec.add("conv", quantize_weight=False)
+    spec.add("conv", **{f"quantize_{site}": False})
     less = planned(spec)
-    assert estimated_score(BOTH, less, weights).change == pytest.approx(10.0)
-    assert estimated_score(less, BOTH, weights).change == pytest.approx(-10.0)
-    assert estimated_score(BOTH, LESS, weights) is None  # of the input nothing is known
-    assert estimated_score(less, LESS, weights) is None
+    assert estimated_score(BOTH, less, report).change == pytest.approx(10.0)
+    assert estimated_score(less, BOTH, report).change == pytest.approx(-10.0)
+    assert estimated_score(BOTH, LESS, report) is None  # of the other site nothing is known
+    assert estimated_score(less, LESS, report) is None
+
+
+def test_a_pair_that_the_target_adds_to_swept_weights_follows_from_them():
+    graph = chain(("Conv2D", "conv"), ("ReLU", "relu"), ("Conv2D", "last"))
+    spec = qdq.QuantizationSpec()
+    spec.add("last", quantize_weight=False)
+    both, less = (
+        qdq.plan_placement(graph, "full", each, target="onnxruntime") for each in (qdq.QuantizationSpec(), spec)
+    )
+    assert ("last", "output", "target") in {(p.layer, p.site, p.author) for p in both.diff(less).removed}
+    report = dataclasses.replace(report_of("accuracy", "one_on", {"last": 0.9}, 0.8), sites=("weight",))
+    assert estimated_score(both, less, report).change == pytest.approx(10.0)
 
 
 # ---------------------------------------------------------------------- time
