@@ -1,7 +1,6 @@
 """What a change of the plan does: an estimate at once where there is a basis, measured values behind a pause."""
 
 import dataclasses
-import pathlib
 import threading
 import time
 
@@ -11,7 +10,6 @@ from small_benches import tiny_data, tiny_model
 
 import qdq_workbench as qdq
 from qdq_widgets import BenchError, Workbench
-from qdq_widgets.effect_estimates import Effect, Figure, estimated_score, estimated_size, estimated_time
 from qdq_widgets.effect_measuring import PlanMeasurer, is_easy
 from qdq_widgets.header import effect_html
 
@@ -52,9 +50,6 @@ def measured(bench):
     return bench.effects.present
 
 
-# ---------------------------------------------------------------------- estimates
-
-
 def report_of(metric, mode, values, quantized, unit="", float_value=1.0):
     entries = tuple(
         qdq.results.SensitivityEntry(layer, value, unit, float_value, quantized, (0,), quantize_weight=True)
@@ -63,63 +58,6 @@ def report_of(metric, mode, values, quantized, unit="", float_value=1.0):
     return qdq.results.SensitivityReport(
         "tiny", mode, metric, unit, metric != "mse", ("input", "weight"), entries, float_value, quantized, 32
     )
-
-
-def test_the_size_is_that_of_the_weights_under_both_plans():
-    figure = estimated_size(plan_without(), plan_without("conv"))
-    assert figure.change == 3 * 3 * 3 * 3 * 3  # three bytes more for each of the weights
-    assert not figure.measured
-
-
-def test_a_score_is_estimated_from_the_harm_of_the_layers_alone():
-    both, less = plan_without(), plan_without("conv")
-    one_on = report_of("accuracy", "one_on", {"conv": 0.97, "stem": 0.9}, 0.88)
-    assert estimated_score(both, less, one_on).change == pytest.approx(3.0)
-    assert estimated_score(less, both, one_on).change == pytest.approx(-3.0)
-    one_off = report_of("mse", "one_off", {"conv": 0.3}, 0.5)
-    assert estimated_score(both, less, one_off).change == pytest.approx(-0.2)
-
-
-def test_noise_powers_add_up():
-    report = report_of("sqnr", "one_on", {"conv": 23.0, "stem": 23.0}, 20.0, "dB")
-    figure = estimated_score(plan_without(), plan_without("conv"), report)
-    assert figure.change == pytest.approx(3.0, abs=0.05)  # half of the noise is gone
-    assert figure.unit == "dB"
-
-
-def test_nothing_is_estimated_from_an_error_that_is_infinite_or_no_number():
-    both, less = plan_without(), plan_without("conv")
-    for mode, value in (("one_on", -np.inf), ("one_on", np.nan), ("one_off", np.nan)):
-        assert estimated_score(both, less, report_of("sqnr", mode, {"conv": value}, 20.0, "dB")) is None
-
-
-def test_nothing_is_said_without_a_basis():
-    both, less = plan_without(), plan_without("conv")
-    assert estimated_score(both, less, None) is None
-    assert estimated_score(both, less, report_of("accuracy", "one_on", {"stem": 0.9}, 0.8)) is None
-    assert estimated_score(both, both, report_of("accuracy", "one_on", {"conv": 0.9}, 0.8)) is None
-    assert estimated_time({"conv": "int8"}, {"conv": "float"}, None) is None
-
-
-def test_the_time_is_estimated_from_the_gains_of_a_profile():
-    def entry(name, ms, kernel):
-        return qdq.profiling.LayerLatency(name, ms, 0.5, (kernel,))
-
-    def report(layers, baseline=None):
-        return qdq.results.LatencyReport(
-            pathlib.Path("plan.onnx"), layers, (), 1.0, {50: 1.0}, 3, 1, None, "1", 0.0, baseline, 1.0, (0.9, 1.1)
-        )
-
-    floats = report((entry("conv", 0.5, "Conv"), entry("stem", 0.4, "Conv")))
-    found = report((entry("conv", 0.2, "QLinearConv"), entry("stem", 0.3, "Conv")), floats)
-    to_float = estimated_time({"conv": "int8"}, {"conv": "float"}, found)
-    assert to_float.change == pytest.approx(0.3)
-    assert estimated_time({"conv": "float"}, {"conv": "int8"}, found).change == pytest.approx(-0.3)
-    # The profile's own plan has the stem in float: nobody knows what it takes on integers.
-    assert estimated_time({"stem": "float"}, {"stem": "int8"}, found) is None
-
-
-# ---------------------------------------------------------------------- measuring
 
 
 def test_a_change_is_measured_as_models_and_files_of_their_own_are(bench, tmp_path):
@@ -325,25 +263,6 @@ def test_what_a_folder_held_is_no_change(bench, tmp_path):
     assert loaded.effects.present is None
     loaded.toggle("conv", "weight", on=True)
     assert loaded.effects.present.size.change < 0
-
-
-def test_the_header_says_what_is_estimated_and_what_is_measured():
-    effect = Effect(
-        "toggle <b>", Figure(-0.4, None, "points", basis="a sweep"), Figure(1536.0, None, "B"), metric="accuracy"
-    )
-    page = effect_html(effect)
-    assert "estimated" in page
-    assert "qdq-estimate" in page
-    assert "accuracy ≈ \u22120.4 points" in page
-    assert "size ≈ +1.5 KiB" in page
-    assert "toggle &lt;b&gt;" in page
-    done = Effect("x", None, Figure(0.0, 9.0, "B", measured=True), Figure(-0.01, 1.0, "ms", measured=True), "measured")
-    page = effect_html(done)
-    assert "measured" in page
-    assert "≈" not in page
-    assert "size ±0 B" in page
-    assert 'class="qdq-better">time \u22120.01 ms (\u22121.0 %)' in page
-    assert effect_html(None) == effect_html(Effect("x")) == ""
 
 
 def test_the_direction_of_a_metric_is_that_of_its_sweep(bench):

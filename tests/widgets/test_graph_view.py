@@ -6,7 +6,6 @@ import keras
 import pytest
 
 import qdq_workbench as qdq
-from qdq_widgets.graph_payload import disabled_reasons, graph_payload, plan_state, state_changes
 from qdq_widgets.graph_view import GraphView
 from qdq_workbench.graph.model_graph import ModelGraph, Node, Tensor, Weight
 
@@ -59,103 +58,6 @@ def _spec(name: str, **wishes: object) -> qdq.QuantizationSpec:
     spec = qdq.QuantizationSpec()
     spec.add(name, **wishes)
     return spec
-
-
-class TestPayload:
-    def test_arrays_have_one_entry_per_node(self, graph):
-        payload = graph_payload(graph, disabled_reasons(qdq.plan_placement(graph)))
-        for key in ("names", "class_of", "shape_of", "parameters", "inputs"):
-            assert len(payload[key]) == len(graph.nodes)
-        assert payload["inputs"] == [[], [0], [1], [2], [3, 2]]
-        assert payload["shapes"] == ["8\u00d78\u00d716"]
-        assert payload["parameters"] == [0, 448, 0, 448, 0]
-        assert json.loads(json.dumps(payload)) == payload
-
-    def test_states_say_what_is_quantized(self, graph):
-        state = plan_state(qdq.plan_placement(graph, quantization_spec=_spec("sum", quantization_index=[1])))
-        assert state["states"] == [":0:0", "1:1:0", "0:0:0", "1:1:0", "01:0:0"]
-        assert state["pairs"] == {"0": ["int8 symmetric"], "2": ["int8 symmetric"]}
-        assert state["reasons"][state["why"][4]].startswith("spec[0]: the entry for")
-
-    def test_an_output_pair_serves_all_readers(self, graph):
-        spec = _spec("relu", quantize_input=False, quantize_output=True)
-        spec.add("left", quantize_input=False)
-        state = plan_state(qdq.plan_placement(graph, quantization_spec=spec))
-        assert state["states"][2:] == ["0:0:1", "2:1:0", "02:0:0"]
-
-    @pytest.mark.parametrize("target", ["tensorrt", "onnxruntime"])
-    def test_reasons_and_states_are_those_of_the_plan(self, graph, target):
-        spec = _spec("sum", quantization_index=[1])
-        spec.add("relu", quantize_input=False, quantize_output=True)
-        plan = qdq.plan_placement(graph, quantization_spec=spec, target=target)
-        state = plan_state(plan)
-        for node, text, why in zip(graph.nodes, state["states"], state["why"], strict=True):
-            found = plan.for_layer(node.name)
-            inputs, weights, output = text.split(":")
-            on = [plan.input_placement(node.name, index) is not None for index in range(len(node.inputs))]
-            assert [code != "0" for code in inputs] == on
-            assert [index for index, code in enumerate(inputs) if code == "1"] == list(found.input_indices)
-            assert (weights != "0", output == "1") == (found.quantize_weight, found.quantize_output)
-            assert state["reasons"][why].startswith(f"{found.author}: {found.reason}")
-
-    def test_changes_are_only_what_differs(self, graph):
-        one = plan_state(qdq.plan_placement(graph))
-        other = plan_state(qdq.plan_placement(graph, quantization_spec=_spec("left", quantize_input=False)))
-        changes = state_changes(one, other)
-        assert changes["states"] == {"3": "0:1:0"}
-        assert list(changes["why"]) == ["3"]
-        assert changes["pairs"] == {"2": []}
-        assert state_changes(one, one) | {"target": "", "mode": ""} == {
-            "target": "",
-            "mode": "",
-            "states": {},
-            "why": {},
-            "pairs": {},
-        }
-
-    def test_refusals_say_why(self):
-        graph = _graph(
-            ("ids", "InputLayer", ()),
-            ("cast", "Cast", ("ids",)),
-            ("pool", "MaxPooling2D", ("cast",)),
-            dtypes={"ids": "int32"},
-        )
-        reasons = disabled_reasons(qdq.plan_placement(graph))
-        assert "input of the model" in reasons["ids", "output"]
-        assert reasons["cast", "input"] == "it reads no tensor of real numbers"
-        assert reasons["pool", "weight"] == "MaxPooling2D has no weights"
-        assert ("pool", "input") not in reasons
-
-    def test_single_inputs_without_real_numbers_are_named(self):
-        graph = _graph(
-            ("ids", "InputLayer", ()),
-            ("mask", "NotEqual", ("ids",)),
-            ("embed", "Embedding", ("ids",)),
-            ("lstm", "LSTM", ("embed", "mask")),
-            dtypes={"ids": "int32", "mask": "bool"},
-        )
-        payload = graph_payload(graph, disabled_reasons(qdq.plan_placement(graph, target="tensorrt")))
-        assert payload["unreal"] == [[3, 1]]
-
-    def test_further_outputs_and_calls(self):
-        split = Node("split", "split", "Split", inputs=("image",), outputs=("split", "split:1"))
-        graph = _graph(*_RESIDUAL[:2], ("conv#1", "Conv2D", ("conv",)))
-        nodes = (*graph.nodes, split, Node("add", "add", "Add", inputs=("split:1", "split"), outputs=("add",)))
-        extra = {name: Tensor(name, (None, 4), "float32", name.split(":")[0]) for name in ("split", "split:1", "add")}
-        graph = ModelGraph("net", nodes, {**graph.tensors, **extra}, ("image",), ("add",))
-        payload = graph_payload(graph, {})
-        assert payload["further_outputs"] == [[3, 1]]
-        assert payload["inputs"][4] == [5, 3]
-        assert payload["calls"] == [[2, 1]]
-        assert payload["shapes"][payload["shape_of"][3]] == "4, 4"
-
-    def test_eight_hundred_nodes_are_small(self):
-        lines = [("image", "InputLayer", ())]
-        for k in range(815):
-            lines.append((f"block{k // 14}_layer_with_a_name_{k}", ("Conv2D", "Add")[k % 2], (lines[-1][0],)))
-        plan = qdq.plan_placement(_graph(*lines))
-        sent = json.dumps([graph_payload(plan.graph, disabled_reasons(plan)), plan_state(plan)])
-        assert len(sent) < 100_000
 
 
 class TestGraphView:

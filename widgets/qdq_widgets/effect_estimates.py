@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import qdq_workbench as qdq
@@ -108,6 +108,8 @@ def estimated_score(
         return None
     entries = {entry.layer: entry for entry in report.entries}
     diff = before.diff(after)
+    # The sweep tells nothing of sites that it did not switch.
+    untold = {p.layer for p in (*diff.added, *diff.removed) if p.site not in report.sites and p.author != "target"}
     placements = [*diff.added, *diff.removed, *(new for _, new in diff.changed)]
     rows: list[tuple[Any, bool]] = []
     for layer in dict.fromkeys(placement.layer for placement in placements):
@@ -117,13 +119,12 @@ def estimated_score(
             if any(placement.author != "target" for placement in own):
                 return None
             continue
-        states = [_state(plan.for_layer(layer), entries[layer]) for plan in (before, after)]
+        states = [_state(plan.for_layer(layer), entries[layer], report.sites) for plan in (before, after)]
         # Two that are "partly" quantized may still differ.
-        if states[0] == states[1] != "partly":
-            continue
-        if "partly" in states:
+        if "partly" in states or layer in untold:
             return None
-        rows.append((entries[layer], states[1] == "on"))
+        if states[0] != states[1]:
+            rows.append((entries[layer], states[1] == "on"))
     change = _combined(rows, report) if rows else None
     if change is None or not math.isfinite(change):
         return None
@@ -132,13 +133,14 @@ def estimated_score(
     return Figure(scale * change, None, unit, basis=basis)
 
 
-def _state(layer: Any, entry: Any) -> str:
+def _state(layer: Any, entry: Any, sites: Sequence[str]) -> str:
     """Return whether a plan quantizes the sites of a layer that the sweep switched: "on", "off" or "partly"."""
-    wanted = (entry.input_indices, entry.quantize_weight, entry.quantize_output)
+    inputs = entry.input_indices if "input" in sites else ()
+    wanted = (inputs, "weight" in sites and entry.quantize_weight, "output" in sites and entry.quantize_output)
     found = (
-        tuple(index for index in layer.input_indices if index in entry.input_indices),
-        layer.quantize_weight and entry.quantize_weight,
-        layer.quantize_output and entry.quantize_output,
+        tuple(index for index in layer.input_indices if index in inputs),
+        layer.quantize_weight and wanted[1],
+        layer.quantize_output and wanted[2],
     )
     if found == wanted:
         return "on"

@@ -103,8 +103,7 @@ def plan_state(plan: PlacementPlan) -> dict[str, Any]:
     """
     inputs, outputs, weights = _places(plan)
     widths = _widths(plan)
-    # Reversed: of several pairs of a node the first one stays.
-    from_target = {placement.node: placement for placement in reversed(plan.placements) if placement.author == "target"}
+    from_target = {placement.node for placement in plan.placements if placement.author == "target"}
     reasons = _Table()
     states, why = [], []
     for node in plan.graph.nodes:
@@ -117,7 +116,7 @@ def plan_state(plan: PlacementPlan) -> dict[str, Any]:
         state = f"{''.join(codes)}:{weights.get(node.layer, 0)}:{output}"
         text = _width_text(node, widths) if widths else ""
         states.append(f"{state}:{text}" if text else state)
-        why.append(reasons.index(_why(plan, name, from_target.get(name))))
+        why.append(reasons.index(_why(plan, name, has_target_pair=name in from_target)))
     return {
         "revision": 0,
         "target": plan.target,
@@ -180,11 +179,11 @@ def _width_text(node: Any, widths: Mapping[tuple[str, str, int | None], int]) ->
     return ",".join(parts)
 
 
-def _why(plan: PlacementPlan, name: str, from_target: Any) -> str:
+def _why(plan: PlacementPlan, name: str, *, has_target_pair: bool) -> str:
     """Return author and reason of the decision about a node."""
     wish = plan.decisions.get(name)
     # `for_layer` is slower, and needed only if the target's own pair decides or there is no decision.
-    decision = plan.for_layer(name) if wish is None or (from_target is not None and wish.is_float) else wish
+    decision = plan.for_layer(name) if wish is None or (has_target_pair and wish.is_float) else wish
     replaced = f" (instead of {', '.join(decision.replaced)})" if decision.replaced else ""
     return f"{decision.author}: {decision.reason}{replaced}"
 

@@ -134,6 +134,7 @@ class ModelStore:
 
     def remember_latency(self, plan: Any, report: Any) -> None:
         """Store the `LatencyReport` of a plan's file."""
+        self._now.latencies.pop(plan_key(plan), None)  # for `last_latency`: measured last comes last
         self._now.latencies[plan_key(plan)] = report
 
     def remember_scores(self, plan: Any, stage: str, scores: Scores | None) -> None:

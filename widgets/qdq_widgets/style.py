@@ -18,7 +18,8 @@ def checked_height(height: Any) -> int:
         BenchError: If it is not a whole number of 160 or more.
     """
     height = whole(height)
-    if isinstance(height, bool) or not isinstance(height, int) or height < LEAST_HEIGHT:
+    # True is an int, and less than any height.
+    if not isinstance(height, int) or height < LEAST_HEIGHT:
         raise BenchError(f"height must be a whole number of pixels, {LEAST_HEIGHT} or more. Received: {height!r}")
     return height
 
