@@ -177,6 +177,31 @@ def test_only_calls_of_nested_models_are_counted_anew():
     assert found["layers"][1]["inbound_nodes"] == [[["part", 1, 1, {"a": 1}]]]
 
 
+def test_the_name_of_a_nested_model_counts_in_the_model_that_holds_it_only():
+    """Inside of the other nested model it is the name of a layer, which is called twice."""
+    twice = {
+        "class_name": "Dense",
+        "name": "part",
+        "config": {},
+        "inbound_nodes": [[["x", 0, 0, {}]], [["part", 0, 0, {}]]],
+    }
+    inner = {**part("inner"), "config": model(twice, outputs=[["part", 1, 0]])}
+    found = translate(model(part(), inner, outputs=[["inner", 1, 0], ["part", 1, 0]]))
+    assert found["output_layers"] == [["inner", 0, 0], ["part", 0, 0]]
+    assert found["layers"][1]["config"]["output_layers"] == [["part", 1, 0]]
+
+
+def test_tensors_by_keyword_of_a_nested_model_are_counted_too():
+    attention = {
+        "class_name": "Attention",
+        "name": "att",
+        "config": {},
+        "inbound_nodes": [[["x", 0, 0, {"value": ["part", 2, 0]}]]],
+    }
+    call = translate(model(part(), attention, outputs=[["att", 0, 0]]))["layers"][1]["inbound_nodes"][0]
+    assert call["kwargs"]["value"]["config"]["keras_history"] == ["part", 1, 0]
+
+
 def test_the_settings_of_a_layer_may_be_called_layers():
     mine = layer("Mine", layers=[3, 4])
     assert translate(mine) == mine
