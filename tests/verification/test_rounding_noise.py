@@ -105,6 +105,25 @@ def test_the_smallest_values_move_by_half_of_the_smallest_number_and_keep_their_
     assert noise._with_noise(small, generator).dtype == np.float32
 
 
+def test_large_negative_numbers_of_masks_stay_finite():
+    twin = model([helper.make_node("Mul", ["x", "low"], ["z"], "mul")], {"low": np.float32([np.finfo(np.float32).min])})
+    nodes = [
+        helper.make_node("Cast", ["x"], ["h"], "x/to_bfloat16", to=TensorProto.BFLOAT16),
+        helper.make_node("Mul", ["h", "low16"], ["m"], "mul"),
+        helper.make_node("Cast", ["m"], ["z"], "z/to_float32", to=TensorProto.FLOAT),
+    ]
+    proto = model(nodes, {})
+    proto.graph.initializer.append(
+        helper.make_tensor("low16", TensorProto.BFLOAT16, [1], [float(np.finfo(np.float32).min)])
+    )
+    made = RoundingNoise(twin, proto, HALF_TYPES["bfloat16"])
+    ones = {"x": np.ones(64, np.float32)}
+    for seed in made.seeds:
+        found = run_session(make_session(made.copy(twin, seed), optimized=False), ones)["z"]
+        assert np.isfinite(found).all()
+        assert (found < 0).all()
+
+
 def test_a_node_that_only_the_file_has_stands_for_the_tensor_before_it():
     dequantize = helper.make_node("DequantizeLinear", ["q", "s"], ["d"], "p/DequantizeLinear")
     cast, mul = helper.make_node("Cast", ["i"], ["c"], "cast"), helper.make_node("Split", ["x"], ["a", "b"], "split")
