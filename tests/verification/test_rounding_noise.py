@@ -99,6 +99,8 @@ def test_the_smallest_values_move_by_half_of_the_smallest_number_and_keep_their_
     generator = np.random.default_rng(0)
     zeros = noise._with_noise(np.zeros(9, np.float32), generator)
     assert zeros.tolist() == [0.0] * 9
+    error = np.abs(noise._with_noise(np.full(9, 100 * KIND.tiny, np.float32), generator) / KIND.tiny - 100)
+    np.testing.assert_allclose(error, 100 * KIND.roundoff + 0.5, rtol=1e-3)
     small = np.full(99, KIND.tiny / 8, np.float32)
     moved = noise._with_noise(small, generator)
     assert set(moved.tolist()) == {float(small[0] * np.float32(0.5)), float(small[0] * np.float32(1.5))}
