@@ -49,6 +49,8 @@ def test_the_value_of_a_variable_is_an_argument():
     result, _, _ = found(lambda s, x, y: s.value(variable) * tf.cast(s.size(x, 1), tf.float32))
     assert result.variables == [variable]
     np.testing.assert_array_equal(result.layer("float32")([ROWS], weights=[variable]), [5, 10])
+    alone, _, _ = found(lambda s, x, y: s.value(variable) + 1)
+    assert (alone.constant, alone.measured, alone.variables) == (None, [], [variable])
 
 
 def test_what_depends_on_nothing_is_a_constant():
