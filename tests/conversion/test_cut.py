@@ -124,6 +124,15 @@ class TestRecurrent:
         assert [tuple(tensor.shape) for tensor in call.outputs] == [(None, 2)]
 
 
+def test_readers_of_a_pair_see_the_mask_of_what_it_quantizes():
+    steps = keras.Input((3, 2), name="steps")
+    x = layers.LSTM(2, name="lstm")(layers.Masking(name="masking")(steps))
+    q_model = qdq.quantize_model(keras.Model(steps, x))
+    found = cut_model(q_model, fold=False, bake_weights=False, take_out_recurrent=True)
+    assert "masking" in found.pairs
+    assert found.recurrent == []  # ONNX's operator would not skip the masked steps
+
+
 def test_a_placeholder_takes_the_mask_of_what_it_stands_for():
     layer = _KeepMask()
     masked, plain = layers.Masking()(keras.Input((3, 2))), keras.Input((3, 2))

@@ -269,6 +269,23 @@ class TestSubclasses:
             assert ends(variables) == (-0.5, 0.5)
             np.testing.assert_array_equal(call(tf.constant([3.0]), False, False), [3.0])
 
+    def test_quantizers_that_differ_in_more_than_their_settings_share_no_function(self):
+        class Scaled(Quantizer):
+            factor = 1.0
+
+            def merge(self, low, high, batch_low, batch_high):
+                return self.factor * batch_low, self.factor * batch_high
+
+        one, other = Scaled(), Scaled()
+        other.factor = 4.0
+        variables = [built(quantizer) for quantizer in (one, other)]
+
+        def run(x):
+            return [q(x, True, held) for q, held in zip((one, other), variables, strict=True)]
+
+        tf.function(run, autograph=False)(tf.constant([-1.0, 1.0]))
+        assert [ends(held) for held in variables] == [(-1, 1), (-4, 4)]
+
     def test_what_overrides_the_call_has_no_grid(self):
         class Own(Halfway):
             def __call__(self, inputs, training=None, weights=None, **kwargs):
