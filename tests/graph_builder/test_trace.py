@@ -54,8 +54,10 @@ class TestSteps:
         def build(self):
             self.scale = self.add_weight(name="scale", shape=(4,))
 
-        found = traced(composite(lambda self, x: self.dense(x * self.scale) * self.scale, build))
+        found = traced(composite(lambda self, x: self.dense(x * self.scale) * (self.scale + 1.0), build))
         assert names(found).count("scale") == 1
+        made = found.steps[names(found).index("size_computation")]
+        assert made.args[0] == [found.inputs[0]]  # a layer needs an input, though this one measures nothing
 
     def test_a_tensor_of_sizes_is_a_step_with_what_it_measures(self):
         def call(self, x):
