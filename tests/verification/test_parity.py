@@ -12,6 +12,7 @@ from onnx import numpy_helper
 
 import qdq_workbench as qdq
 from qdq_workbench.quantizers import numerics
+from qdq_workbench.verification.differences import TensorParity
 from qdq_workbench.verification.parity import Parity
 from qdq_workbench.verification.sensitivity import ROUNDED_OUTPUT
 
@@ -122,15 +123,18 @@ def test_an_output_may_be_the_value_that_its_pair_rounds_to(parity, files):
     assert parity._compare_rounded(without_pair, np.asarray(q_model(DATA)[1])) is without_pair
 
 
-def test_as_many_values_are_moved_as_differ_and_at_least_one(parity):
-    off = sum(tensor.off_by_one for tensor in parity.tensors())
-    assert parity._flips_per_sample == max(1, -(-off // len(DATA)))
-    moved = parity._perturb("image", DATA, np.random.default_rng(0))
-    assert ((moved != DATA).sum(axis=1) == parity._flips_per_sample).all()
+@pytest.mark.parametrize(("off_by_one", "moved"), [(0, 1), (8, 1), (9, 2)])
+def test_as_many_values_are_moved_as_differ_and_at_least_one(off_by_one, moved, files):
+    q_model, proto = files
+    parity = Parity(proto, q_model, {"image": DATA})
+    vars(parity)["_tensors"] = [TensorParity("image", 32, off_by_one, 1)]
+    found = parity._perturb("image", DATA, np.random.default_rng(0))
+    assert (found != DATA).sum(axis=1).tolist() == [moved] * len(DATA)
 
 
 def test_vectors_have_one_layout(parity):
     values = np.zeros((2, 3))
-    assert parity._layouts("hidden", values, (None, 3))[0] is values
+    for shape in ((None, 3), (None, 2)):
+        assert parity._layouts("hidden", values, shape)[0] is values
     image = np.arange(8.0).reshape(1, 2, 2, 2)
     assert len(parity._layouts("hidden", image, (None, 2, 2, 2))) > 1
