@@ -88,7 +88,8 @@ class RoundingNoise:
         signs = generator.choice((-1.0, 1.0), values.shape)
         error = self._kind.roundoff * np.abs(values) + self._kind.tiny / 2
         noisy = values + signs * np.minimum(error, 0.5 * np.abs(values))  # a scale stays positive
-        return np.asarray(noisy, np.float32)
+        highest = float(np.finfo(np.float32).max)
+        return np.asarray(np.clip(noisy, -highest, highest), np.float32)  # as the Clip of `_noise_nodes`
 
 
 def _noise_nodes(exact: str, noisy: str) -> list[onnx.NodeProto]:

@@ -168,7 +168,11 @@ def _count_calls_from_zero(config: Any) -> Any:
     if not isinstance(layers, list) or "output_layers" not in config:
         return config
     counted = {layer.get("name") for layer in layers if layer.get("class_name") in _MODELS}
-    return _counted_from_zero(config, counted) if counted else config
+    # Not the configurations of the layers: inside of a nested model another layer may have the name of a counted one.
+    for part in (config, *layers):
+        ends = ("inbound_nodes",) if part is not config else ("input_layers", "output_layers")
+        part.update({key: _counted_from_zero(part[key], counted) for key in ends if key in part})
+    return config
 
 
 def _counted_from_zero(value: Any, names: set[Any]) -> Any:

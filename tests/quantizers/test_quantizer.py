@@ -192,6 +192,133 @@ class TestSettings:
             quantizer(tf.constant([1.0]), True, built(quantizer))
 
 
+class Halfway(Quantizer):
+    """A subclass of a user's."""
+
+    def merge(self, low, high, batch_low, batch_high):
+        return batch_low / 2, batch_high / 2
+
+
+class TestStoredRange:
+    """Ranges that are read, written and forgotten without a batch."""
+
+    def test_it_is_read_when_it_is_set(self):
+        quantizer = LastValueQuantizer()
+        variables = built(quantizer)
+        assert quantizer.read_range(variables) is None
+        quantizer.write_range(variables, np.float32(-1), np.float32(-1))  # a single value is a range
+        low, high = quantizer.read_range(variables)
+        assert (low, high, low.dtype, high.dtype) == (-1, -1, np.float32, np.float32)
+        quantizer.forget_range(variables)
+        assert quantizer.read_range(variables) is None
+
+    def test_one_slice_without_a_range_is_none_of_all(self):
+        quantizer = LastValueQuantizer(per_axis=True)
+        variables = built(quantizer)
+        quantizer.write_range(variables, np.float32([-1, np.inf]), np.float32([1, -np.inf]))
+        assert quantizer.read_range(variables) is None
+        x = tf.constant([[0.3, 0.3]])
+        np.testing.assert_array_equal(quantizer(x, False, variables), x)
+
+    def test_a_fixed_range_is_forgotten_to_what_it_was(self):
+        quantizer = FixedQuantizer(-1.0, 3.0)
+        variables = built(quantizer)
+        quantizer.write_range(variables, np.float32(0), np.float32(1))
+        quantizer.forget_range(variables)
+        assert quantizer.read_range(variables) == (-1, 3)
+
+    def test_a_weight_starts_with_the_range_of_its_values_unless_that_is_fixed(self):
+        values = np.float32([[1, -2], [3, 4]])
+        quantizer = LastValueQuantizer(per_axis=True)
+        variables = built(quantizer)
+        quantizer.start_from(variables, values)
+        np.testing.assert_array_equal(quantizer.read_range(variables), [[1, -2], [3, 4]])
+        fixed = FixedQuantizer(-1.0, 3.0)
+        variables = built(fixed)
+        fixed.start_from(variables, values)
+        assert fixed.read_range(variables) == (-1, 3)
+
+    def test_a_subclass_with_other_variables_has_no_range(self):
+        quantizer = LastValueQuantizer()
+        for call in (
+            lambda: quantizer.write_range({"mine": 1}, 0.0, 1.0),
+            lambda: quantizer.forget_range({"mine": 1}),
+            lambda: quantizer.start_from({"mine": 1}, np.ones(2)),
+            lambda: quantizer.read_range({"mine": 1}),
+        ):
+            assert call() is None
+
+
+class TestSubclasses:
+    @pytest.mark.parametrize("graph", [False, True])
+    def test_the_users_arithmetic_is_used_in_graphs_too(self, graph):
+        class Doubling(Halfway):
+            def fake_quantize(self, inputs, low, high, weights):
+                return 2 * inputs
+
+        for cls, expected in ((Doubling, 2.0), (Halfway, 0.5)):
+            quantizer = cls()
+            variables = built(quantizer)
+
+            def call(x, training, enabled):
+                return quantizer(x, training, variables, enabled=enabled)  # noqa: B023 - called in this round only
+
+            call = tf.function(call, autograph=False) if graph else call
+            found = call(tf.constant([-1.0, 1.0]), True, True)
+            assert float(found[1]) == pytest.approx(expected, abs=0.01)
+            assert ends(variables) == (-0.5, 0.5)
+            np.testing.assert_array_equal(call(tf.constant([3.0]), False, False), [3.0])
+
+    def test_quantizers_that_differ_in_more_than_their_settings_share_no_function(self):
+        class Scaled(Quantizer):
+            factor = 1.0
+
+            def merge(self, low, high, batch_low, batch_high):
+                return self.factor * batch_low, self.factor * batch_high
+
+        one, other = Scaled(), Scaled()
+        other.factor = 4.0
+        variables = [built(quantizer) for quantizer in (one, other)]
+
+        def run(x):
+            return [q(x, True, held) for q, held in zip((one, other), variables, strict=True)]
+
+        tf.function(run, autograph=False)(tf.constant([-1.0, 1.0]))
+        assert [ends(held) for held in variables] == [(-1, 1), (-4, 4)]
+
+    def test_what_overrides_the_call_has_no_grid(self):
+        class Own(Halfway):
+            def __call__(self, inputs, training=None, weights=None, **kwargs):
+                return inputs
+
+        assert (Halfway().has_grid, Own().has_grid) == (True, False)
+
+    def test_its_settings_name_no_method_of_the_library(self):
+        class Own(LastValueQuantizer):
+            pass
+
+        assert LastValueQuantizer(5).settings() == {
+            "num_bits": 5,
+            "symmetric": True,
+            "narrow_range": False,
+            "per_axis": False,
+            "quantizer": "last_value",
+        }
+        found = Own(per_axis=True, axis=1, block_size=4).settings()
+        assert (found["axis"], found["block_size"]) == (1, 4)
+        assert found["quantizer"] != "last_value"
+
+    def test_a_constructor_that_does_not_call_ours_has_the_defaults(self):
+        class Bare(Halfway):
+            def __init__(self):
+                pass
+
+        assert Bare().get_config() == Halfway().get_config()
+        assert "block_size" not in Halfway().get_config()
+        assert Bare() == Bare()
+        assert Bare() != Halfway()
+
+
 def test_the_package_lists_and_resolves_its_names():
     for name in quantizers.__all__:
         assert getattr(quantizers, name).__name__ == name

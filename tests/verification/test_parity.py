@@ -1,0 +1,140 @@
+"""One small file and its model, compared part by part; what a report makes of it is in `test_verify.py`."""
+
+import copy
+import dataclasses
+
+import keras
+import numpy as np
+import onnx
+import pytest
+from keras import layers
+from onnx import numpy_helper
+
+import qdq_workbench as qdq
+from qdq_workbench.quantizers import numerics
+from qdq_workbench.verification.differences import TensorParity
+from qdq_workbench.verification.parity import Parity
+from qdq_workbench.verification.sensitivity import ROUNDED_OUTPUT
+
+DATA = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    keras.utils.set_random_seed(0)
+    image = keras.Input((4,), name="image")
+    hidden = layers.Dense(6, activation="relu", bias_initializer="ones", name="hidden")(image)
+    head = layers.Dense(3, bias_initializer="ones", name="head")(hidden)
+    spec = qdq.QuantizationSpec()
+    # Sums of 7 bits are exact on every processor.
+    spec.add(["hidden", "head"], quantize_config=qdq.LayerQuantizeConfig(weight={"num_bits": 7}))
+    q_model = qdq.quantize_model(keras.Model(image, [hidden, head]), quantization_spec=spec, target="onnxruntime")
+    qdq.calibrate(q_model, DATA, verbose=False)
+    path = qdq.export_onnx(q_model, tmp_path_factory.mktemp("files") / "model.onnx").path
+    return q_model, onnx.load(path)
+
+
+@pytest.fixture(scope="module")
+def parity(files):
+    q_model, proto = files
+    return Parity(proto, q_model, {"image": DATA})
+
+
+def changed(files, name, change):
+    """Compare a file one constant of which was changed."""
+    q_model, proto = files
+    proto = copy.deepcopy(proto)
+    tensor = next(tensor for tensor in proto.graph.initializer if tensor.name == name)
+    tensor.CopyFrom(numpy_helper.from_array(change(numpy_helper.to_array(tensor)), name))
+    return Parity(proto, q_model, {"image": DATA})
+
+
+def test_every_pair_of_the_file_is_compared(parity):
+    found = parity.tensors()
+    assert [tensor.tensor for tensor in found] == ["image", "hidden"]
+    assert [tensor.elements for tensor in found] == [32, 48]
+    assert max(tensor.worst for tensor in found) <= 1
+    found.clear()
+    assert len(parity.tensors()) == 2
+
+
+def test_a_pair_that_the_file_lacks_is_left_out(files):
+    q_model, proto = files
+    proto = copy.deepcopy(proto)
+    for node in proto.graph.node:
+        node.name = node.name.replace("hidden/", "other/")
+    assert [tensor.tensor for tensor in Parity(proto, q_model, {"image": DATA}).tensors()] == ["image"]
+
+
+def test_what_is_wrong_in_front_of_a_pair_is_found_at_that_pair(files):
+    wrong = changed(files, "hidden/kernel/quantized", lambda codes: codes // np.int8(2))
+    worst = {tensor.tensor: tensor.worst for tensor in wrong.tensors()}
+    assert worst["image"] == 0
+    assert worst["hidden"] > 1
+    assert max(wrong.forced_outputs().values()) <= 1.0  # what stands behind is fed the file's own values
+
+
+def test_the_last_part_is_judged_on_the_files_own_values(parity, files):
+    found = parity.forced_outputs()
+    assert list(found) == ["hidden", "head"]
+    assert max(found.values()) <= 1.0
+    wrong = changed(files, "head/kernel/quantized", lambda codes: codes // np.int8(2))
+    assert max(tensor.worst for tensor in wrong.tensors()) <= 1
+    assert wrong.forced_outputs()["head"] > 1.0 >= wrong.forced_outputs()["hidden"]
+
+
+@pytest.mark.parametrize("optimized", [True, False])
+def test_a_good_file_passes_from_end_to_end_without_an_explanation(parity, optimized):
+    for found in parity.end_to_end(optimized=optimized):
+        assert (found.optimized, found.passed, found.rewrite, found.saturated) == (optimized, True, "", None)
+        assert 0.0 <= found.mean_difference <= found.max_difference
+        assert found.allowed > 0.0
+        assert found.agreement >= 0.75
+
+
+@pytest.mark.parametrize("optimized", [True, False])
+def test_a_wrong_file_fails_from_end_to_end(files, optimized):
+    wrong = changed(files, "head/kernel/quantized", lambda codes: codes // np.int8(2))
+    hidden, head = wrong.end_to_end(optimized=optimized)
+    assert (hidden.output, head.output) == ("hidden", "head")
+    assert (hidden.passed, head.passed) == (True, False)
+    assert head.mean_difference > head.allowed
+    assert head.saturated is None
+
+
+def test_the_numbers_are_those_of_the_outputs(parity, files):
+    q_model, _ = files
+    ours = np.asarray(q_model(DATA)[1])
+    found = parity._compare_output("head", ours + np.float32(0.5) * (np.arange(3) == 0), optimized=True)
+    assert found.max_difference == pytest.approx(0.5, rel=1e-5)
+    assert found.mean_difference == pytest.approx(0.5 / 3, rel=1e-5)
+
+
+def test_an_output_may_be_the_value_that_its_pair_rounds_to(parity, files):
+    q_model, _ = files
+    pair = next(tensor for tensor in q_model.plan.tensors if tensor.name == "hidden")
+    grid = numerics.qparams_from_range(*q_model.activation_ranges()["hidden"], pair.quantizer)
+    rounded = numerics.dequantize(numerics.quantize(np.asarray(q_model(DATA)[0]), grid), grid)
+    failed = dataclasses.replace(parity.end_to_end(optimized=False)[0], mean_difference=9.0)
+    again = parity._compare_rounded(failed, rounded)
+    assert (again.rewrite, again.mean_difference) == (ROUNDED_OUTPUT, 0.0)
+    assert parity._compare_rounded(failed, rounded + np.float32(9.0)) is failed
+    without_pair = dataclasses.replace(parity.end_to_end(optimized=False)[1], mean_difference=9.0)
+    assert parity._compare_rounded(without_pair, np.asarray(q_model(DATA)[1])) is without_pair
+
+
+@pytest.mark.parametrize(("off_by_one", "moved"), [(0, 1), (8, 1), (9, 2)])
+def test_as_many_values_are_moved_as_differ_and_at_least_one(off_by_one, moved, files):
+    q_model, proto = files
+    parity = Parity(proto, q_model, {"image": DATA})
+    vars(parity)["_tensors"] = [TensorParity("image", 32, off_by_one, 1)]
+    found = parity._perturb("image", DATA, np.random.default_rng(0))
+    assert (found != DATA).sum(axis=1).tolist() == [moved] * len(DATA)
+
+
+def test_vectors_have_one_layout(parity):
+    values = np.zeros((2, 3))
+    for shape in ((None, 3), (None, 2)):
+        assert parity._layouts("hidden", values, shape)[0] is values
+    image = np.arange(8.0).reshape(1, 2, 2, 2)
+    assert len(parity._layouts("hidden", image, (None, 2, 2, 2))) > 1
