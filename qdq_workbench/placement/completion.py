@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from qdq_workbench.graph.kinds import ARITHMETIC
 from qdq_workbench.graph.model_graph import ModelGraph, Node
@@ -155,8 +155,8 @@ class _Completion:
     def _complete_same_scale(self, node: Node, *quantized: str) -> None:
         """Add an output pair with the scale of the input, as max pooling and data movement need to run on integers."""
         result = node.outputs[0]
-        readers = [reader for reader, _ in self._graph.readers(result)]
-        helps = any(r.is_a(*self._target.integer_kinds, *self._target.same_scale_kinds) for r in readers)
+        kinds = (*self._target.integer_kinds, *self._target.same_scale_kinds)
+        helps = any(reader.is_a(*kinds) for reader in self._readers_in_file(result))
         # A second pair on the same scale costs time where nothing behind it reads integers.
         if not helps and result not in self._paired:
             return
@@ -166,6 +166,14 @@ class _Completion:
             f"{self._target.title} runs {node.class_name} {node.name!r} on integers only when "
             "its input and output share one scale",
         )
+
+    def _readers_in_file(self, tensor: str) -> Iterator[Node]:
+        """Yield the readers of a tensor that are in a file: those behind a Dropout read the tensor before it there."""
+        for reader, _ in self._graph.readers(tensor):
+            if vanishes(reader):
+                yield from self._readers_in_file(reader.outputs[0])
+            else:
+                yield reader
 
     def _complete_activation(self, node: Node) -> None:
         name = activation_name(node)
