@@ -143,6 +143,8 @@ def test_of_a_pair_any_code_of_its_type_counts():
     assert pair({"s": coarse, "z": np.int8(0)})
     assert pair({"s": coarse, "z": np.uint8(0)})
     assert not pair({"s": coarse, "z": np.uint16(0)})
+    assert not pair({"s": coarse, "z": np.int16(32767)})  # the farthest code is the lowest
+    assert not pair({"s": coarse, "z": np.int16(-32768)})
     # 255 * 2**-11 is just below an eighth; codes of int8 around -128 reach as far
     assert pair({"s": coarse, "z": np.int8(-128)})
 

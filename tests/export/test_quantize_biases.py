@@ -104,6 +104,7 @@ def test_a_grid_of_up_to_8_bits_or_none_leaves_the_kernel(behind):
     [
         {"weight_axis": 1, "ws": np.ones(3, np.float32), "wz": np.zeros(3, np.int8)},
         {"op": "Gemm", "weight_axis": 0, "ws": np.ones((3, 2), np.float32), "wz": np.zeros((3, 2), np.int8)},
+        {"op": "Gemm", "ws": np.ones((3, 1), np.float32), "wz": np.zeros((3, 1), np.int8)},
         {"op": "Gemm", "attributes": {"alpha": 0.5}},
         {"op": "Gemm", "attributes": {"beta": 0.5}},
         {"op": "Gemm", "attributes": {"transB": 1}, "codes": np.ones((2, 3), np.int8)},
@@ -114,7 +115,17 @@ def test_a_grid_of_up_to_8_bits_or_none_leaves_the_kernel(behind):
         {"s": np.float32([0.5, 0.5, 0.5]), "z": np.zeros(3, np.uint8), "behind": [("Identity", "c", "y")]},
     ],
     ids=[
-        *("along inputs", "in blocks", "alpha", "beta", "turned", "16 bits", "16 bits later", "16 bits beside"),
+        *(
+            "along inputs",
+            "in blocks",
+            "in blocks of outputs",
+            "alpha",
+            "beta",
+            "turned",
+            "16 bits",
+            "16 bits later",
+            "16 bits beside",
+        ),
         *("another type", "several scales of the input"),
     ],
 )

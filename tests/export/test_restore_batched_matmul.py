@@ -79,6 +79,11 @@ def test_leading_axes_without_names_get_letters_that_the_equation_has_not(equati
     assert "Einsum" not in operators(graph)
 
 
+def test_letters_of_the_equation_are_not_given_to_leading_axes():
+    graph = rewritten(einsum("...a,ab->...b", [(2, 3, 4), (4, 5)]))
+    assert "Einsum" not in operators(graph)
+
+
 def test_no_leading_axes_are_none():
     model = einsum("...bc,cd->...bd", [(3, 4), (4, 5)])
     assert operators(rewritten(model)) == ["MatMul"]

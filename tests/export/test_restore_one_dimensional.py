@@ -15,19 +15,15 @@ LAST, FIRST = (2, 8, 3), (2, 3, 8)  # batch, steps, channels; batch, channels, s
 def around(op, place, *, last=True, kernel=None, axis=None, more=(), outputs="y", squeezed=None, **attributes):
     """A windowed node over an axis that is inserted as the first (0) or second (1) spatial one; more rows behind it."""
     axis = (place + (1 if last else 2)) if axis is None else axis
-    size = {"kernel_shape": [3, 3]} | attributes
-    size = {key: [*value] if isinstance(value, (list, tuple)) else value for key, value in size.items()}
     constants = {"axes": np.atleast_1d(axis), "squeezed": np.atleast_1d(axis if squeezed is None else squeezed)}
     inside, result = ("t", "l") if last else ("u", "c")
-    weights = ""
     if kernel is not None:
-        weights, constants["w"] = ",w", np.random.default_rng(0).normal(size=kernel).astype(np.float32)
-        constants["b"] = np.float32([1, 2])
-        weights = ",w,b"
+        constants |= {"w": np.random.default_rng(0).normal(size=kernel).astype(np.float32), "b": np.float32([1, 2])}
+        inside += ",w,b"
     rows = [
         ("Unsqueeze", "x,axes", "u"),
         *([("Transpose", "u", "t", {"perm": [0, 3, 1, 2]})] if last else []),
-        (op, f"{inside}{weights}", "c", size),
+        (op, inside, "c", attributes),
         *([("Transpose", "c", "l", {"perm": [0, 2, 3, 1]})] if last else []),
         ("Squeeze", f"{result},squeezed", "y"),
         *more,
@@ -145,11 +141,9 @@ def test_padding_along_the_inserted_axis_stays(side, place, last):
     pads = [0, 0, 0, 0]
     pads[side + place] = 1
     kernel = along(place, 2)
-    given = {"kernel_shape": kernel, "pads": pads}
     model = around("Conv", place, last=last, kernel=(2, 3, *kernel), kernel_shape=kernel)
-    next(node for node in model.graph.node if node.op_type == "Conv").attribute.append(
-        helper.make_attribute("pads", pads)
-    )
+    conv = next(node for node in model.graph.node if node.op_type == "Conv")
+    conv.attribute.append(helper.make_attribute("pads", pads))
     kept(model)
 
 

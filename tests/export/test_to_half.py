@@ -175,6 +175,20 @@ def test_all_parts_of_a_pair_with_readers_of_both_types_have_one_scale():
     (copied,) = [node for node in graph.nodes if node.name == own]
     assert (copied.output, graph.shape(copied.output)) == ("in/float16/dequantized", (2, 4))
     assert casts(graph) == [("y/float16", "float")]
+    assert {"s/rounded", "s/float16"} <= set(graph.constants)
+
+
+def test_a_part_of_a_pair_has_its_axis():
+    axis = {"axis": 1}
+    rows = [
+        ("QuantizeLinear", "x,s,z", "q", axis),
+        ("DequantizeLinear", "q,s,z", "d", axis),
+        ("MatMul", "d,w", "y"),
+        ("Softmax", "d", "t"),
+    ]
+    grid = {"s": np.float32([0.1, 0.2, 0.5, 1]), "z": np.zeros(4, np.int8)}
+    graph, _ = halved(rows, "y,t", {**WEIGHT, **grid})
+    assert [node.get("axis") for node in graph.nodes if node.op.endswith("Linear")] == [1, 1, 1]
 
 
 def test_a_dequantized_output_is_a_reader_in_float():
@@ -209,7 +223,7 @@ def test_a_target_with_float_scales_gets_them():
     assert {kind for kind, _ in scales(graph).values()} == {"float32"}
 
 
-def weight(**behind):
+def weight():
     return [("DequantizeLinear", "codes,ws,wz", "d", {"axis": 1})]
 
 
@@ -223,6 +237,14 @@ def test_a_weight_is_dequantized_to_the_type_of_its_readers():
     assert node.get("axis") == 1
     graph, _ = halved([*weight(), ("MatMul", "x,d", "y")], constants=CODES, why={"y": "too large"})
     assert graph.constant(graph.producer("d").inputs[1]).dtype == np.float32
+
+
+def test_a_weight_whose_scale_does_not_fit_is_cast_for_its_readers():
+    rows = [("MatMul", "x,w", "p"), *weight(), ("Add", "p,d", "a"), ("MatMul", "a,w", "y")]
+    coarse = {**CODES, "codes": np.full((2, 4), 127, np.int8), "ws": np.full(4, 2.0**-24 * 1.5, np.float32)}
+    graph, _ = halved(rows, constants={**WEIGHT, **coarse})
+    assert graph.constant(graph.producer("d").inputs[1]).dtype == np.float32
+    assert ("d", "half") in casts(graph)
 
 
 def test_equal_constants_are_written_once_per_type():
