@@ -226,6 +226,8 @@ class _View:
             self._keep_pair(root, node)
         elif node.op_type == DEQUANTIZE:
             self._values[root] = node.output[0]
+        elif self._narrows(node):
+            pass  # a part of the pair behind it
         elif self._is_clip(node):
             self._stages[root] = self._stages.get(root, 0) + (not self._ends_clip(node))
             self._last[root] = node.output[0]
@@ -237,14 +239,19 @@ class _View:
     def _is_transparent(self, node: onnx.NodeProto, reads: list[str]) -> bool:
         if node.op_type in (QUANTIZE, DEQUANTIZE) or node.op_type in _TRANSPARENT:
             return True
-        if node.op_type == "Clip" and node.name.endswith(NARROWING):
-            behind = self._graph.readers(node.output[0])
-            # Up to the slash of the suffix: the QuantizeLinear of the same pair has the same beginning.
-            if behind and behind[0].op_type == QUANTIZE and behind[0].name.startswith(node.name[:-4]):
-                return True
+        if self._narrows(node):
+            return True
         if self._is_clip(node):
             return self._graph.producer(self._roots[reads[0]]) is not None
         return node.op_type in _WITH_CONSTANT and len(reads) == 1 and len(node.input) == 2
+
+    def _narrows(self, node: onnx.NodeProto) -> bool:
+        """Return whether a node is the Clip of a pair whose grid leaves out values of its integer type."""
+        if node.op_type != "Clip" or not node.name.endswith(NARROWING):
+            return False
+        behind = self._graph.readers(node.output[0])
+        # Up to the slash of the suffix: the QuantizeLinear of the same pair has the same beginning.
+        return bool(behind) and behind[0].op_type == QUANTIZE and behind[0].name.startswith(node.name[:-4])
 
     def _is_clip(self, node: onnx.NodeProto) -> bool:
         """Return whether a node clips; the exporter writes Max and Min with a number where a runtime must not fuse."""

@@ -17,7 +17,7 @@ import onnx.inliner
 
 from qdq_workbench._files import as_path
 from qdq_workbench.errors import FileAccessError
-from qdq_workbench.foreign.file_formats import integer_operations
+from qdq_workbench.foreign.file_formats import check_nodes, integer_operations
 from qdq_workbench.foreign.finding import Finding
 from qdq_workbench.foreign.lint_planned import split_planned
 from qdq_workbench.foreign.lint_rules import RULES
@@ -145,12 +145,15 @@ def read_whole(path: str | os.PathLike[str]) -> onnx.ModelProto:
     Raises:
         FileAccessError: If the file cannot be read, or is not an ONNX model.
     """
-    return read_model(
-        as_path(path, FileAccessError),
+    place = as_path(path, FileAccessError)
+    model = read_model(
+        place,
         in_place_of_litert="this reads ONNX files. A LiteRT file is checked by files.verify_tflite (qdq-workbench "
         "verify FILE.tflite --model Q_MODEL) and measured by profile_onnx(path, runtime='litert') (--runtime litert), "
         "on the device by LiteRT's own benchmark_model; export_onnx writes the same model as an ONNX file",
     )
+    check_nodes(model, place)
+    return model
 
 
 def inlined(model: onnx.ModelProto) -> onnx.ModelProto:

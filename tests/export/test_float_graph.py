@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 
 import keras
 import numpy as np
 import onnx
 import pytest
 from keras import layers
+from onnx import TensorProto, helper
 
 import qdq_workbench as qdq
 from qdq_workbench.errors import ExportError
+from qdq_workbench.export.keras_side import float_graph
 from qdq_workbench.export.keras_side.float_graph import convert_float
 from qdq_workbench.placement.targets import get_target
 from tests.export.cutting import Cutter
@@ -207,7 +210,7 @@ def test_a_vector_added_to_a_convolution_is_no_second_bias(layer, shape, options
     np.testing.assert_allclose(got, net(data), rtol=1e-5, atol=1e-5)
 
 
-@keras.saving.register_keras_serializable("tf2onnx_failures")
+@keras.saving.register_keras_serializable("float_graph")
 class Padder(layers.Layer):
     """As the one of Whisper: pads in code that planning does not know."""
 
@@ -215,7 +218,7 @@ class Padder(layers.Layer):
         return keras.ops.pad(x, ((0, 0), (1, 1), (0, 0)))
 
 
-@keras.saving.register_keras_serializable("tf2onnx_failures")
+@keras.saving.register_keras_serializable("float_graph")
 class Branching(layers.Layer):
     """Reads an input of the model in both branches of an `If`."""
 
@@ -224,7 +227,7 @@ class Branching(layers.Layer):
         return keras.ops.cond(empty, lambda: keras.ops.zeros_like(x), lambda: x + keras.ops.mean(other))
 
 
-@keras.saving.register_keras_serializable("tf2onnx_failures")
+@keras.saving.register_keras_serializable("float_graph")
 class EagerOnly(layers.Layer):
     def call(self, x):
         return x * 2 if keras.ops.max(x) > 0 else x
@@ -269,3 +272,66 @@ def test_a_layer_that_computes_in_eager_mode_alone_is_refused_with_a_remedy(suff
     export = qdq.export_onnx if suffix == "onnx" else qdq.export_tflite
     with pytest.raises(ExportError, match="computes in eager mode alone"):
         export(q_model, tmp_path / f"q.{suffix}")
+
+
+# The parts around tf2onnx
+
+
+def test_loggers_are_quiet_for_one_conversion_even_where_it_fails():
+    loggers = {name: logging.getLogger(name) for name in ("tf2onnx", "tensorflow")}
+    before = {name: logger.level for name, logger in loggers.items()}
+    try:
+        loggers["tf2onnx"].setLevel(logging.INFO)
+        loggers["tensorflow"].setLevel(logging.ERROR)
+        with pytest.raises(KeyError), float_graph._quiet():
+            assert {logger.level for logger in loggers.values()} == {logging.CRITICAL}
+            raise KeyError
+        assert [logger.level for logger in loggers.values()] == [logging.INFO, logging.ERROR]
+    finally:
+        for name, logger in loggers.items():
+            logger.setLevel(before[name])
+
+
+def model_of_nodes(*nodes, outputs=(), opset=17):
+    graph = helper.make_graph([helper.make_node(*node) for node in nodes], "nodes", [], outputs)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+
+
+def test_operations_without_an_onnx_form_are_those_of_the_standard_that_the_opset_has_not():
+    rows = [("Relu", "x", "a"), ("Zeta", "a", "b"), ("Gelu", "b", "c"), ("Zeta", "c", "d")]
+    model = model_of_nodes(*((op, [read], [written]) for op, read, written in rows))
+    model.graph.node.append(helper.make_node("Own", ["d"], ["e"], domain="own.domain"))
+    model.graph.node.append(helper.make_node("Beta", ["d"], ["f"], domain="ai.onnx"))
+    assert float_graph._unknown_operations(model) == ["Beta", "Gelu", "Zeta"]
+    model.opset_import[0].version = 20  # which has Gelu
+    assert float_graph._unknown_operations(model) == ["Beta", "Zeta"]
+
+
+def test_a_graph_that_cannot_be_raised_names_both_opsets(monkeypatch):
+    def refuse(_, opset):
+        raise RuntimeError(f"no adapter to {opset}")
+
+    monkeypatch.setattr("onnx.version_converter.convert_version", refuse)
+    with pytest.raises(ExportError, match=r"raised from opset 18; .*opset=21, RuntimeError: no adapter to 21"):
+        float_graph._upgrade(model_of_nodes(), 21)
+
+
+class Inferred:
+    """The shapes that a conversion knows, by tensor."""
+
+    def __init__(self, **shapes):
+        self.get_shape = shapes.get
+
+    def get_dtype(self, tensor):
+        return None if tensor == "typeless" else TensorProto.FLOAT
+
+
+def test_inferred_shapes_of_reshapes_are_kept_with_a_name_for_every_open_size():
+    known = helper.make_tensor_value_info("known", TensorProto.FLOAT, (7,))
+    reshapes = [("Reshape", ["x", "s"], [name]) for name in ("open", "known", "rankless", "typeless")]
+    model = model_of_nodes(*reshapes, ("Relu", ["open"], ["other"]), outputs=[known])
+    inferred = Inferred(open=[-1, 3, -1, 0], known=[1], typeless=[1], other=[1])
+    float_graph._add_known_shapes(model, inferred)
+    (added,) = model.graph.value_info
+    sizes = [dim.dim_param or dim.dim_value for dim in added.type.tensor_type.shape.dim]
+    assert (added.name, sizes) == ("open", ["open_0", 3, "open_2", 0])
