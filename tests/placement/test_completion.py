@@ -74,6 +74,13 @@ class TestOneScale:
         assert outputs(plan) == {"conv": "target"}
         assert groups(plan) == {}
 
+    @pytest.mark.parametrize("between", [["Dropout"], ["Dropout", "GaussianNoise"]])
+    @pytest.mark.parametrize(("reader", "grouped"), [("Conv2D", {"conv", "1"}), ("Softmax", set())])
+    def test_what_has_no_operator_in_the_file_hides_no_reader(self, between, reader, grouped):
+        gone = [(kind, str(len(between) - index)) for index, kind in enumerate(between)]
+        plan = planned(chain(("Conv2D", "conv"), ("MaxPooling2D", "pool"), *gone, (reader, "last")))
+        assert set(groups(plan)) == grouped
+
     def test_a_pair_of_the_user_behind_a_pool_shares_its_scale_all_the_same(self):
         graph = chain(("Conv2D", "conv"), ("MaxPooling2D", "pool"), ("Softmax", "scores"))
         assert groups(planned(graph, pool={"quantize_output": True})) == {"conv": "conv", "pool": "conv"}
