@@ -154,7 +154,7 @@ def _leads_to_integers(graph: ModelGraph, node: Node) -> bool:
             default = find_default(reader)
             if default is not None and default.quantize_input:
                 return True
-            if reader.name not in seen and reader.is_a("Concatenate", *POOLINGS):
+            if reader.name not in seen and (vanishes(reader) or reader.is_a("Concatenate", *POOLINGS)):
                 seen.add(reader.name)
                 todo.extend(reader.outputs)
     return False

@@ -174,6 +174,23 @@ class PlanFacts:
         """Return whether any use of a tensor reads it through a pair."""
         return tensor in self.paired
 
+    def is_paired_in_file(self, tensor: str) -> bool:
+        """Return whether a tensor has a pair, or one stands behind layers without an operator in the file."""
+        behind = (reader.outputs[0] for reader, _ in self.graph.readers(tensor) if vanishes(reader))
+        return tensor in self.paired or any(map(self.is_paired_in_file, behind))
+
+    def kernel_before(self, tensor: str) -> str | None:
+        """Return the node that computes a tensor; None if a pair or another reader needs the tensor itself.
+
+        Layers without an operator in the file are not in between.
+        """
+        while tensor not in self.paired and self.graph.has_one_use(tensor):
+            node = self.graph.producer(tensor)
+            if not vanishes(node):
+                return node.name
+            tensor = node.inputs[0]
+        return None
+
     def has_one_pair(self, tensor: str) -> bool:
         """Return whether all uses of a tensor, outputs included, read it through pairs on one grid."""
         if self.plan.output_placement(tensor) is not None:

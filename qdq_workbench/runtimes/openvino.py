@@ -145,7 +145,7 @@ def _elementwise(facts: PlanFacts, node: Node) -> Verdict:
         return "CONSTANT", "it adds a constant that differs from place to place", []
     if missing:
         return "INPUT", f"input {missing[0]} is not quantized", fix
-    if node.outputs[0] in facts.paired:
+    if facts.is_paired_in_file(node.outputs[0]):
         return "ELEMENTWISE", "it reads and writes integers", []
     return "OUTPUT", "its output has no pair", fix
 
@@ -155,11 +155,8 @@ def _absorber(facts: PlanFacts, node: Node, integer: set[str]) -> str | None:
     # A sum becomes a post-operation of the convolution that makes one of its operands.
     if not (node.is_a(*BATCH_NORMALIZATION, "Add") or _computes(node) in _FUSED):
         return None
-    for tensor in node.inputs:
-        producer = facts.graph.producer(tensor)
-        if producer.name in integer and tensor not in facts.paired and facts.graph.has_one_use(tensor):
-            return producer.name
-    return None
+    before = map(facts.kernel_before, node.inputs)
+    return next((kernel for kernel in before if kernel in integer), None)
 
 
 def _weighted(facts: PlanFacts, node: Node) -> Verdict:

@@ -10,7 +10,7 @@ from typing import Any
 
 from qdq_workbench.graph.kinds import ELEMENTWISE_OPERATORS, MATRIX_PRODUCTS, MAXIMA, RESHAPINGS
 from qdq_workbench.graph.model_graph import Node
-from qdq_workbench.graph.op_kinds import activation_name, ends_in_convolution, is_activation, is_convolution
+from qdq_workbench.graph.op_kinds import activation_name, ends_in_convolution, is_activation, is_convolution, vanishes
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.facts import PlanFacts
 from qdq_workbench.runtimes.few_bits import why_packed
@@ -135,9 +135,8 @@ def _absorber(facts: PlanFacts, node: Node, integer: set[str]) -> str:
         return merged
     if not node.once(_is_fusible):
         return ""
-    producer = facts.graph.producer(node.inputs[0])
-    unbroken = node.inputs[0] not in facts.paired and facts.graph.has_one_use(node.inputs[0])
-    return producer.name if unbroken and producer.name in integer else ""
+    kernel = facts.kernel_before(node.inputs[0])
+    return kernel if kernel in integer else ""
 
 
 def _is_fusible(node: Node) -> bool:
@@ -152,8 +151,10 @@ def _recurrent(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:  # n
 
 def _moves(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
     producer = facts.graph.producer(node.inputs[0])
+    while vanishes(producer):
+        producer = facts.graph.producer(producer.inputs[0])
     # A pair behind the layer moves in front of it, and there into the integer kernel.
-    if not facts.float_inputs(node) or (producer.name in integer and node.outputs[0] in facts.paired):
+    if not facts.float_inputs(node) or (producer.name in integer and facts.is_paired_in_file(node.outputs[0])):
         return "TRT-COMMUTES", "the pair moves through it", []
     return "TRT-FLOAT", "neither its input nor its output is quantized", _input_fix(node)
 
@@ -163,7 +164,7 @@ def _other(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:  # noqa:
     if operands is not None:
         return "TRT-OPERANDS", operands, []
     quantized = not facts.float_inputs(node) and bool(node.inputs)
-    if quantized and node.outputs[0] in facts.paired:
+    if quantized and facts.is_paired_in_file(node.outputs[0]):
         return "TRT-BOTH-SIDES", "inputs and output are quantized", []
     missing = "its output has no pair" if quantized else "its inputs are not all quantized"
     fix = [] if node.opaque else [{"name": node.layer, "quantize_output": True}]
@@ -208,7 +209,7 @@ def _add(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:  # noqa: A
     # A pair on the convolution's result would separate its kernel from the Add, so that operand must have none.
     if len(missing) == 1 and len(node.inputs) > 1 and ends_in_convolution(facts.graph, node.inputs[missing[0]]):
         return "TRT-SKIP", f"added inside the convolution that makes input {missing[0]}", []
-    if not missing and node.outputs[0] in facts.paired:
+    if not missing and facts.is_paired_in_file(node.outputs[0]):
         return "TRT-BOTH-SIDES", "inputs and output are quantized; the Add runs as a kernel of its own", []
     convolution = next((i for i in range(len(node.inputs)) if ends_in_convolution(facts.graph, node.inputs[i])), None)
     indices = [i for i in range(len(node.inputs)) if i != convolution]
