@@ -126,12 +126,15 @@ def ends_in_convolution(graph: ModelGraph, tensor: str) -> bool:
 def step_behind(graph: ModelGraph, tensor: str, stops: Collection[str], fuses: Callable[[Node], bool]) -> str:
     """Return the output of the only reader of `tensor` if that reader is fused, else `tensor` itself.
 
-    `stops` are tensors that must exist, because they have a Q/DQ pair.
+    Layers that vanish are no readers. `stops` are tensors that must exist, because they have a Q/DQ pair.
     """
-    if tensor in stops or not graph.has_one_use(tensor):
-        return tensor
-    reader = graph.readers(tensor)[0][0]
-    return reader.outputs[0] if fuses(reader) else tensor
+    last = tensor
+    while last not in stops and graph.has_one_use(last):
+        reader = graph.readers(last)[0][0]
+        last = reader.outputs[0]
+        if not vanishes(reader):
+            return last if fuses(reader) else tensor
+    return tensor
 
 
 def _is_dropout(node: Node) -> bool:

@@ -82,15 +82,27 @@ class PlanFacts:
 
     @functools.cached_property
     def _pairs_for_all(self) -> frozenset[str]:
-        return frozenset(placement.tensor for placement in self.plan.placements if placement.site == "output")
+        found = {placement.tensor for placement in self.plan.placements if placement.site == "output"}
+        for node in filter(vanishes, self.graph.nodes):  # in computing order, so that several in a row pass it on
+            if node.inputs[0] in found or (node.name, 0) in self._own_inputs:
+                found.add(node.outputs[0])
+        return frozenset(found)
 
     @functools.cached_property
     def _own_inputs(self) -> frozenset[tuple[str, int | None]]:
         return frozenset((one.node, one.input_index) for one in self.plan.placements if one.site == "input")
 
+    def input_pair(self, node: Node, index: int) -> Placement | None:
+        """Return the pair that an input reads, also one in front of layers without an operator in the file."""
+        tensor, found = node.inputs[index], self.plan.input_placement(node.name, index)
+        while found is None and vanishes(self.graph.producer(tensor)):
+            layer = self.graph.producer(tensor)
+            tensor, found = layer.inputs[0], self.plan.input_placement(layer.name, 0)
+        return found
+
     def float_inputs(self, node: Node) -> list[int]:
         """Return the inputs of a node that are not quantized."""
-        # Not by `input_placement`, which checks its arguments: rules ask for the inputs of every node.
+        # Not by `input_pair`, which is slower: rules ask for the inputs of every node.
         for_all, own, name = self._pairs_for_all, self._own_inputs, node.name
         return [i for i, tensor in enumerate(node.inputs) if tensor not in for_all and (name, i) not in own]
 
@@ -157,7 +169,7 @@ class PlanFacts:
 
     def activations(self, node: Node) -> list[Placement]:
         """Return the placements of the inputs and outputs of a node."""
-        reads = [self.plan.input_placement(node.name, index) for index in range(len(node.inputs))]
+        reads = [self.input_pair(node, index) for index in range(len(node.inputs))]
         writes = [self.plan.output_placement(tensor) for tensor in node.outputs]
         return [placement for placement in (*reads, *writes) if placement is not None]
 
@@ -228,7 +240,7 @@ class PlanFacts:
 
     def same_scale(self, node: Node) -> bool:
         """Return whether the inputs and the output of a node all share one scale."""
-        sources = [self.plan.input_placement(node.name, index) for index in range(len(node.inputs))]
+        sources = [self.input_pair(node, index) for index in range(len(node.inputs))]
         groups = {None if found is None else found.scale_group for found in (*sources, self.output_pair(node))}
         return bool(sources) and len(groups) == 1 and None not in groups
 

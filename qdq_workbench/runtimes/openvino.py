@@ -120,7 +120,7 @@ def _judged(facts: PlanFacts, node: Node) -> Verdict:
 
 def _why_grid(facts: PlanFacts, node: Node) -> tuple[str, tuple[str, ...]]:
     """Return a reason and a remedy if no kernel takes a grid that a node reads; what it writes may be float."""
-    reads = [facts.plan.input_placement(node.name, index) for index in range(len(node.inputs))]
+    reads = [facts.input_pair(node, index) for index in range(len(node.inputs))]
     found = why_grid(filter(None, reads), "OpenVINO", without_zero_points=False)
     return found if found[0] else why_grid(facts.weights(node), "OpenVINO", without_zero_points=True)
 
@@ -191,7 +191,7 @@ def _why_matrix(first: bool) -> str:
 
 def _grid(facts: PlanFacts, node: Node, index: int) -> QuantizerSpec:
     """Return the grid of an input; without a pair, the one that a pair would have."""
-    placement = facts.plan.input_placement(node.name, index)
+    placement = facts.input_pair(node, index)
     return _TARGET.activation if placement is None else placement.quantizer
 
 
@@ -205,7 +205,7 @@ def _has_zero_point_0(facts: PlanFacts, node: Node, index: int) -> bool:
     if grid.signed or grid.symmetric:
         return grid.signed and grid.symmetric
     # The range must start at 0: no tensor that shares it may be negative.
-    placement, owners = facts.plan.input_placement(node.name, index), facts.plan.range_owners
+    placement, owners = facts.input_pair(node, index), facts.plan.range_owners
     sharing = [node.inputs[index]]
     if placement is not None:
         owner = owners[facts.plan.pair_of(placement).name]
