@@ -6,6 +6,11 @@ from collections.abc import Iterator
 
 import onnx
 
+from qdq_workbench.verification.lowered import HELPERS
+
+# Operators that pass on what a bias is off by and no more; behind a sigmoid, say, it may be many times smaller.
+_PASSING = HELPERS | {"Add", "Clip", "Conv", "ConvTranspose", "DequantizeLinear", "Gemm", "MatMul", "MaxPool", "Relu"}
+
 
 class BiasSteps:
     """The scales of the int32 biases in a file.
@@ -30,6 +35,10 @@ class BiasSteps:
             if codes is not None and codes.data_type == onnx.TensorProto.INT32:
                 steps.append(float(onnx.numpy_helper.to_array(self._constants[node.input[1]]).max(initial=0.0)))
         return max(steps) / 2.0
+
+    def half_passed_on(self, tensor: str) -> float:
+        """Return `half` of a tensor that differs by as much as its bias; 0 behind other functions."""
+        return self.half(tensor) if all(node.op_type in _PASSING for node in self._last_part(tensor)) else 0.0
 
     def _last_part(self, tensor: str) -> Iterator[onnx.NodeProto]:
         """Yield the nodes from a tensor back to the nearest DequantizeLinear nodes, these included."""

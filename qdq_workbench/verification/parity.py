@@ -90,7 +90,7 @@ class Parity:
                 qparams,
                 self._pads.get(tensor.tensor),
                 noise=noise_of(self._q_model.plan.graph, tensor.tensor, paired),
-                bias=self._bias_steps.half(sources[tensor.name]),
+                bias=self._bias_steps.half_passed_on(sources[tensor.name]),
             )
             for tensor, qparams in self._activation_grids
             if f"{tensor.name}/QuantizeLinear" in found  # one that no output depends on is not in the file

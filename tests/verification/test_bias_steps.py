@@ -60,3 +60,19 @@ def test_an_output_that_is_the_same_for_every_sample_verifies(tmp_path):
     apart = np.abs(q_model.predict(data, verbose=0) - found)
     assert 1e-5 < apart.mean() <= BiasSteps(proto).half("head")
     qdq.verify_onnx(path, q_model, data=data).raise_if_failed()
+
+
+def test_what_a_bias_is_off_by_is_passed_on_by_a_relu_and_not_by_a_sigmoid():
+    helper = onnx.helper
+    scales = [helper.make_tensor("scale", onnx.TensorProto.FLOAT, [], [0.5])]
+    codes = [helper.make_tensor("codes", onnx.TensorProto.INT32, [1], [3])]
+    nodes = [
+        helper.make_node("DequantizeLinear", ["codes", "scale"], ["bias"]),
+        helper.make_node("Add", ["x", "bias"], ["sum"]),
+        helper.make_node("Relu", ["sum"], ["relu"]),
+        helper.make_node("Sigmoid", ["sum"], ["sigmoid"]),
+    ]
+    steps = BiasSteps(helper.make_model(helper.make_graph(nodes, "g", [], [], [*scales, *codes])))
+
+    assert [steps.half(name) for name in ("relu", "sigmoid")] == [0.25, 0.25]
+    assert [steps.half_passed_on(name) for name in ("relu", "sigmoid")] == [0.25, 0.0]
