@@ -39,7 +39,9 @@ def test_its_numbers_are_those_of_the_onnx_file(name, target, tmp_path):
 
     constants, grids = read_onnx(tmp_path / "model.onnx")
     for tensor, (scale, zero_point, dtype) in grids.items():
-        if tensor not in ("flat/quantized", "drop/quantized", "pad_most/quantized"):  # the integers of another, moved
+        # These are the integers of another tensor, moved.
+        moved = ("flat", "drop", "pad_most", *(["pad"] if name == "stepped_net" else []))
+        if tensor.removesuffix("/quantized") not in moved:
             found = held["tensors"][tensor]
             assert (found["scale"], found["zero_point"], found["dtype"]) == (scale, zero_point, str(dtype))
     orders = {"OHWI": (0, 3, 1, 2), "1HWO": (3, 0, 1, 2), "OI": (1, 0)}
