@@ -137,6 +137,27 @@ def step_behind(graph: ModelGraph, tensor: str, stops: Collection[str], fuses: C
     return tensor
 
 
+def step_before(graph: ModelGraph, tensor: str, stops: Collection[str]) -> Node | None:
+    """Return the node that computes `tensor`, before layers that vanish; None if anything else needs what lies between.
+
+    That is a pair, for tensors in `stops`, or another reader.
+    """
+    while tensor not in stops and graph.has_one_use(tensor):
+        node = graph.producer(tensor)
+        if not vanishes(node):
+            return node
+        tensor = node.inputs[0]
+    return None
+
+
+def producer_in_file(graph: ModelGraph, tensor: str) -> Node:
+    """Return the node whose operator computes `tensor` in a file: not one of the layers that vanish."""
+    node = graph.producer(tensor)
+    while vanishes(node):
+        node = graph.producer(node.inputs[0])
+    return node
+
+
 def _is_dropout(node: Node) -> bool:
     return not node.is_operation and node.is_a(*DROPOUTS)
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from qdq_workbench.graph.kinds import ARITHMETIC
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.never_negative import is_never_negative
-from qdq_workbench.graph.op_kinds import activation_name, is_activation, vanishes
+from qdq_workbench.graph.op_kinds import activation_name, is_activation, producer_in_file, vanishes
 from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.defaults import find_default
 from qdq_workbench.placement.lowering import Merged, padding_readers
@@ -129,9 +129,7 @@ class _Completion:
         # LiteRT has kinds with one scale, too, but its files keep the padding as an operator of its own.
         if not (node.is_a(*self._target.same_scale_kinds) and self._target.relu_needs_zero):
             return None
-        padding = self._graph.producer(node.inputs[0])
-        while vanishes(padding):
-            padding = self._graph.producer(padding.inputs[0])
+        padding = producer_in_file(self._graph, node.inputs[0])
         if node.name in padding_readers(self._graph, padding) and padding.inputs[0] in self._outputs:
             return padding.inputs[0]
         return None

@@ -28,6 +28,7 @@ from qdq_workbench.graph.op_kinds import (
     is_activation,
     is_convolution,
     pads_with_zeros,
+    step_before,
     step_behind,
     vanishes,
 )
@@ -153,14 +154,13 @@ class Merged:
     def _adds_to(self, addition: Node) -> Node | None:
         """Return the layer before `x + c` whose bias can absorb the constant; None if there is none."""
         graph = self._graph
-        tensor = addition.inputs[0]
-        while tensor not in self.paired and graph.has_one_use(tensor) and vanishes(graph.producer(tensor)):
-            tensor = graph.producer(tensor).inputs[0]
-        name = graph.producer(tensor).name
-        # Behind a folded normalization or another constant, the bias is that of the layer in front of both.
-        layer = graph.node(self.into.get(name, name))
         # A pair, another reader and an activation need the sum without the constant.
-        if tensor in self.paired or not graph.has_one_use(tensor) or layer.opaque or activation_name(layer) != "linear":
+        before = step_before(graph, addition.inputs[0], self.paired)
+        if before is None:
+            return None
+        # Behind a folded normalization or another constant, the bias is that of the layer in front of both.
+        layer = graph.node(self.into.get(before.name, before.name))
+        if layer.opaque or activation_name(layer) != "linear":
             return None
         joins = is_per_channel(graph, addition, layer) if is_convolution(layer) else _joins_gemm(graph, addition, layer)
         return layer if joins else None

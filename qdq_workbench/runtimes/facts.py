@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph.macs import macs_by_node
 from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.op_kinds import activation_name, is_convolution, vanishes
+from qdq_workbench.graph.op_kinds import activation_name, is_convolution, step_before, vanishes
 from qdq_workbench.graph.output_axes import output_axes
 from qdq_workbench.graph.weight_sizes import weight_sizes
 from qdq_workbench.placement.blocks import is_one_block
@@ -196,12 +196,8 @@ class PlanFacts:
 
         Layers without an operator in the file are not in between.
         """
-        while tensor not in self.paired and self.graph.has_one_use(tensor):
-            node = self.graph.producer(tensor)
-            if not vanishes(node):
-                return node.name
-            tensor = node.inputs[0]
-        return None
+        node = step_before(self.graph, tensor, self.paired)
+        return None if node is None else node.name
 
     def has_one_pair(self, tensor: str) -> bool:
         """Return whether all uses of a tensor, outputs included, read it through pairs on one grid."""

@@ -10,7 +10,13 @@ from typing import Any
 
 from qdq_workbench.graph.kinds import ELEMENTWISE_OPERATORS, MATRIX_PRODUCTS, MAXIMA, RESHAPINGS
 from qdq_workbench.graph.model_graph import Node
-from qdq_workbench.graph.op_kinds import activation_name, ends_in_convolution, is_activation, is_convolution, vanishes
+from qdq_workbench.graph.op_kinds import (
+    activation_name,
+    ends_in_convolution,
+    is_activation,
+    is_convolution,
+    producer_in_file,
+)
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.facts import PlanFacts
 from qdq_workbench.runtimes.few_bits import why_packed
@@ -150,9 +156,7 @@ def _recurrent(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:  # n
 
 
 def _moves(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
-    producer = facts.graph.producer(node.inputs[0])
-    while vanishes(producer):
-        producer = facts.graph.producer(producer.inputs[0])
+    producer = producer_in_file(facts.graph, node.inputs[0])
     # A pair behind the layer moves in front of it, and there into the integer kernel.
     if not facts.float_inputs(node) or (producer.name in integer and facts.is_paired_in_file(node.outputs[0])):
         return "TRT-COMMUTES", "the pair moves through it", []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import onnx
 
@@ -29,16 +29,20 @@ class BiasSteps:
         An int32 bias has the scale `s_x * s_w`, so rounding moves the result of its layer by at most half of that:
         negligible with 8-bit weights, visible with 4-bit ones.
         """
+        return self._half(self._last_part(tensor))
+
+    def half_passed_on(self, tensor: str) -> float:
+        """Return `half` of a tensor that differs by as much as its bias; 0 behind other functions."""
+        nodes = list(self._last_part(tensor))
+        return self._half(nodes) if all(node.op_type in _PASSING for node in nodes) else 0.0
+
+    def _half(self, nodes: Iterable[onnx.NodeProto]) -> float:
         steps = [0.0]
-        for node in self._last_part(tensor):
+        for node in nodes:
             codes = self._constants.get(node.input[0]) if node.op_type == "DequantizeLinear" else None
             if codes is not None and codes.data_type == onnx.TensorProto.INT32:
                 steps.append(float(onnx.numpy_helper.to_array(self._constants[node.input[1]]).max(initial=0.0)))
         return max(steps) / 2.0
-
-    def half_passed_on(self, tensor: str) -> float:
-        """Return `half` of a tensor that differs by as much as its bias; 0 behind other functions."""
-        return self.half(tensor) if all(node.op_type in _PASSING for node in self._last_part(tensor)) else 0.0
 
     def _last_part(self, tensor: str) -> Iterator[onnx.NodeProto]:
         """Yield the nodes from a tensor back to the nearest DequantizeLinear nodes, these included."""

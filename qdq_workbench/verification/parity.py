@@ -81,7 +81,6 @@ class Parity:
         found = self._file_values
         forced, _ = self._forced
         paired = frozenset(self._tensor_of.values())
-        sources = self._sources
         return [
             compare_codes(
                 tensor.name,
@@ -90,7 +89,7 @@ class Parity:
                 qparams,
                 self._pads.get(tensor.tensor),
                 noise=noise_of(self._q_model.plan.graph, tensor.tensor, paired),
-                bias=self._bias_steps.half_passed_on(sources[tensor.name]),
+                bias=self._bias_steps.half_passed_on(self._sources[tensor.name]),
             )
             for tensor, qparams in self._activation_grids
             if f"{tensor.name}/QuantizeLinear" in found  # one that no output depends on is not in the file

@@ -84,10 +84,7 @@ def test_a_grid_without_a_kernel_is_named_with_the_setting_to_change(config, exp
     found = qdq.explain(q_model).for_layer("last")
     assert (found.rule, found.status) == (("OV-GRID", "float") if expected else ("OV-GEMM", "int8"))
     assert expected in found.advice
-    pytest.importorskip("openvino", reason="needs the optional extra openvino")
-    qdq.calibrate(q_model, samples(q_model), verbose=False)
-    path = qdq.export_onnx(q_model, tmp_path / "model.onnx").path
-    assert integer_layers(path, {"last"})[1] == {"last": not expected}
+    assert computed_on_integers(q_model, {"last"}, tmp_path) == {"last": not expected}
 
 
 def test_a_grid_is_no_reason_where_there_is_no_kernel_for_any():
@@ -114,10 +111,7 @@ def test_a_maximum_between_pairs_is_computed_in_float(kind, activation, integer,
     model = keras.Model(image, layers.Conv2D(4, 3, name="last")(joined))
     q_model = qdq.quantize_model(model, quantization_spec=spec, target="openvino")
     assert (qdq.explain(q_model).for_layer("joined").status == "int8") is integer
-    pytest.importorskip("openvino", reason="needs the optional extra openvino")
-    qdq.calibrate(q_model, samples(q_model), verbose=False)
-    path = qdq.export_onnx(q_model, tmp_path / "model.onnx").path
-    assert integer_layers(path, {"joined"})[1] == {"joined": integer}
+    assert computed_on_integers(q_model, {"joined"}, tmp_path) == {"joined": integer}
 
 
 def elementwise_net():
@@ -157,10 +151,7 @@ def test_what_reads_a_zero_point_between_pairs_is_computed_in_float(tmp_path):
     q_model = qdq.quantize_model(model, quantization_spec=spec, target="openvino")
     explanation = qdq.explain(q_model)
     assert {layer: explanation.for_layer(layer).status == "int8" for layer in integer} == integer
-    pytest.importorskip("openvino", reason="needs the optional extra openvino")
-    qdq.calibrate(q_model, samples(q_model), verbose=False)
-    path = qdq.export_onnx(q_model, tmp_path / "model.onnx").path
-    assert integer_layers(path, integer)[1] == integer
+    assert computed_on_integers(q_model, integer, tmp_path) == integer
 
 
 PLAIN, SIGNED = {"signed": False, "symmetric": False}, {"signed": True, "symmetric": True}
@@ -201,10 +192,7 @@ def test_the_grid_says_where_the_zero_point_is(operation, never_negative, grids,
         spec.add(f"pool_{index}", quantize_input=False, quantize_output=True, quantize_config=config)
     q_model = qdq.quantize_model(keras.Model(image, layers.Conv2D(2, 1)(joined)), "full", spec, target="openvino")
     assert (qdq.explain(q_model).for_layer(name).status == "int8") is integer
-    pytest.importorskip("openvino", reason="needs the optional extra openvino")
-    qdq.calibrate(q_model, samples(q_model), verbose=False)
-    path = qdq.export_onnx(q_model, tmp_path / "model.onnx").path
-    assert integer_layers(path, {name})[1] == {name: integer}
+    assert computed_on_integers(q_model, {name}, tmp_path) == {name: integer}
 
 
 @pytest.mark.parametrize("opset", [17, 21])
@@ -215,10 +203,14 @@ def test_weights_of_4_bits_are_integers_unless_the_file_holds_int4(opset, tmp_pa
     q_model = qdq.quantize_model(grid_net(), quantization_spec=spec, target="openvino")
     found = {name: qdq.explain(q_model, opset=opset).for_layer(name) for name in ("first", "last")}
     assert {entry.status for entry in found.values()} == {"int8" if opset == 17 else "float"}
+    assert computed_on_integers(q_model, set(found), tmp_path, opset=opset) == dict.fromkeys(found, opset == 17)
+
+
+def computed_on_integers(q_model, names, folder, **options):
+    """Return which layers of a model's file OpenVINO computes on integers; without it, the test ends here."""
     pytest.importorskip("openvino", reason="needs the optional extra openvino")
     qdq.calibrate(q_model, samples(q_model), verbose=False)
-    path = qdq.export_onnx(q_model, tmp_path / "model.onnx", opset=opset).path
-    assert integer_layers(path, set(found))[1] == dict.fromkeys(found, opset == 17)
+    return integer_layers(qdq.export_onnx(q_model, folder / "model.onnx", **options).path, names)[1]
 
 
 def integer_layers(path, names):

@@ -6,8 +6,7 @@ import keras
 import pytest
 from keras import layers
 from mock_graphs import GraphMaker, chain
-from runtimes.test_openvino import integer_layers
-from small_models import samples
+from runtimes.test_openvino import computed_on_integers
 
 import qdq_workbench as qdq
 from qdq_workbench.graph.model_graph import ModelGraph, Node
@@ -96,7 +95,4 @@ def test_openvino_computes_what_is_said_of_sums_and_pools_beside_a_dropout(cases
     expected = {"sum": True, "pool": bool(cases)}
     found = qdq.explain(q_model)
     assert {name: found.for_layer(name).status == "int8" for name in expected} == expected
-    pytest.importorskip("openvino", reason="needs the optional extra openvino")
-    qdq.calibrate(q_model, samples(q_model), verbose=False)
-    path = qdq.export_onnx(q_model, tmp_path / "model.onnx").path
-    assert integer_layers(path, expected)[1] == expected
+    assert computed_on_integers(q_model, expected, tmp_path) == expected

@@ -5,6 +5,7 @@ import dataclasses
 
 import pytest
 from mock_graphs import GraphMaker, chain
+from own_configs import FourBits
 
 import qdq_workbench as qdq
 from qdq_widgets.state import (
@@ -38,26 +39,6 @@ class OwnCase(qdq.CustomQDQInsertionCase):
 
 class DerivedCase(qdq.ResNetV1QDQCase):
     """A case of the library that a user changed."""
-
-
-class OwnConfig(qdq.QuantizeConfig):
-    def get_weights_and_quantizers(self, layer):
-        return []
-
-    def get_activations_and_quantizers(self, layer):
-        return []
-
-    def set_quantize_weights(self, layer, quantize_weights):
-        pass
-
-    def set_quantize_activations(self, layer, quantize_activations):
-        pass
-
-    def get_output_quantizers(self, layer):
-        return []
-
-    def get_config(self):
-        return {}
 
 
 def entries(*names, **wishes):
@@ -112,7 +93,7 @@ def test_a_case_of_the_users_is_asked_every_time_with_the_keras_model(planner):
         ((qdq.ResNetV1QDQCase(), OwnCase()), None, False),
         ((DerivedCase(),), None, False),
         ((), qdq.LayerQuantizeConfig(weight={"num_bits": 4}), True),
-        ((), OwnConfig(), False),
+        ((), FourBits(), False),
     ],
 )
 def test_a_plan_follows_from_its_state_unless_something_of_the_users_decides(cases, config, follows):

@@ -169,9 +169,10 @@ def _count_calls_from_zero(config: Any) -> Any:
         return config
     counted = {layer.get("name") for layer in layers if layer.get("class_name") in _MODELS}
     # Not the configurations of the layers: inside of a nested model another layer may have the name of a counted one.
-    for part in (config, *layers):
-        ends = ("inbound_nodes",) if part is not config else ("input_layers", "output_layers")
-        part.update({key: _counted_from_zero(part[key], counted) for key in ends if key in part})
+    places = [(config, "input_layers"), (config, "output_layers"), *((layer, "inbound_nodes") for layer in layers)]
+    for part, key in places if counted else ():
+        if key in part:
+            part[key] = _counted_from_zero(part[key], counted)
     return config
 
 
