@@ -55,7 +55,8 @@ def judge_layers(
             rule_id, reason, fix = nothing, inside, [help_]
             if facts.blocks(node) is not None:
                 reason += "; its weights in blocks stay integers in memory"
-        if rule_id in absorbing:
+        # A layer without an operator absorbs nothing: what stands before it may.
+        if rule_id in absorbing and (rule_id != vanishing or facts.graph.producer(node.inputs[0]).name in integer):
             integer.add(node.name)
         yield _entry(facts, node, rules[rule_id], "int8" if rule_id in good else "float", reason, fix)
 

@@ -18,6 +18,7 @@ from qdq_workbench.placement.wrong_kernels import is_softmax_of_one
 from qdq_workbench.runtimes.clipped_products import clipped_result, float_behind_clip
 from qdq_workbench.runtimes.facts import PlanFacts
 from qdq_workbench.runtimes.few_bits import why_clipped, why_packed
+from qdq_workbench.runtimes.held_products import held_product, judge_held
 from qdq_workbench.runtimes.inner_layers import computes_several, inner_products, is_transparent
 from qdq_workbench.runtimes.judge_layers import SPLIT_ACTIVATIONS, Verdict, judge_layers
 from qdq_workbench.runtimes.propagation import PASSED, propagation_of
@@ -103,8 +104,14 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
             return judge(facts, node)
     if multiplies_with_table(node) or _holds_blocks(facts, node):
         return _product(facts, node)
+    held = held_product(node)
+    if held is not None:
+        return judge_held(facts, node, held)
     if node.opaque:
         return "OPAQUE", node.opaque, []
+    if is_transparent(node) and inner_products(node):
+        names = " and ".join(f"{part.class_name} {part.name!r}" for part in inner_products(node))
+        return "OPAQUE", f"no pair can stand inside it, where {names} is computed", []
     return "NO-KERNEL", f"ONNX Runtime has no integer kernel for {node.class_name} on CPUs", []
 
 

@@ -26,6 +26,8 @@ class TensorParity:
         off_by_one: The number of values that differ by one step, or by more because of an int32 bias.
         worst: The largest difference that no bias explains, in steps.
         by_bias: The largest difference that the rounding of an int32 bias explains, in steps; 0 if none exceeds one.
+        at_ties: How many of the values that are off by one are so close to the boundary between two integers that the
+            rounding of an int32 bias may have moved them over it.
     """
 
     tensor: str
@@ -33,6 +35,7 @@ class TensorParity:
     off_by_one: int
     worst: int
     by_bias: int = 0
+    at_ties: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,24 +87,28 @@ def compare_codes(
     *,
     noise: float = 0.0,
     bias: float = 0.0,
+    near: float = 0.0,
 ) -> TensorParity:
     """Compare the integers of a Keras tensor with the file's, in whichever layout of the file fits best.
 
     A difference of no more than `noise`, in float units, counts as 0. One that rounding a bias by up to `bias` explains
-    counts as one step.
+    counts as one step. Values within `near` of the boundary between two integers are at ties.
     """
     ours = numerics.quantize(source.astype(np.float32), qparams).astype(np.int64)
     candidates = fitting_layouts(codes.astype(np.int64), ours.shape, pads, int(qparams.zero_point))
     require_fitting(candidates, name, codes, ours)
-    fitting = [np.abs(ours - candidate) for candidate in candidates]
-    difference = min(fitting, key=lambda d: d.sum())
+    theirs = min(candidates, key=lambda candidate: np.abs(ours - candidate).sum())
+    difference = np.abs(ours - theirs)
     scale = float(qparams.scale)
+    boundary = ((ours + theirs) / 2 - float(qparams.zero_point)) * scale
     difference = np.where(difference * scale <= noise, 0, difference)
     # Values that lie `bias` apart have integers that lie one step further apart at most.
     coarse = (difference > 1) & ((difference - 1) * scale <= noise + bias)
     by_bias = int(difference[coarse].max(initial=0))
+    at_ties = coarse | ((difference == 1) & (np.abs(source - boundary) <= near))
     difference = np.where(coarse, 1, difference)
-    return TensorParity(name, ours.size, int((difference == 1).sum()), int(difference.max(initial=0)), by_bias)
+    off_by_one, worst = int((difference == 1).sum()), int(difference.max(initial=0))
+    return TensorParity(name, ours.size, off_by_one, worst, by_bias, int(at_ties.sum()))
 
 
 def require_fitting(candidates: list[np.ndarray], tensor: str, values: np.ndarray, wanted: np.ndarray) -> None:

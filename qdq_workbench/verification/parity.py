@@ -43,7 +43,6 @@ from qdq_workbench.verification.moved_inputs import BehindTensors, moved_outputs
 from qdq_workbench.verification.moved_pairs import pairs_that_reach
 from qdq_workbench.verification.saturation import run_exactly
 from qdq_workbench.verification.sensitivity import (
-    COARSE_BIAS,
     FLOAT_TOLERANCE,
     HEADROOM,
     OWN_QUANTIZATION,
@@ -90,6 +89,7 @@ class Parity:
                 self._pads.get(tensor.tensor),
                 noise=noise_of(self._q_model.plan.graph, tensor.tensor, paired),
                 bias=self._bias_steps.half_passed_on(self._sources[tensor.name]),
+                near=self._bias_steps.half(self._sources[tensor.name]),
             )
             for tensor, qparams in self._activation_grids
             if f"{tensor.name}/QuantizeLinear" in found  # one that no output depends on is not in the file
@@ -115,7 +115,7 @@ class Parity:
         """Return the comparison of every output with each program run on the samples from end to end."""
         theirs = run_session(make_session(self._proto, optimized=optimized), self._inputs)
         found = [self._compare_output(name, theirs[name], optimized=optimized) for name in self._keras_outputs[0]]
-        if not all(parity.passed for parity in found) and self._behind_coarse_biases:
+        if not all(parity.passed for parity in found) and self._behind_rounded_biases:
             found = [self._compare_output(name, theirs[name], optimized=optimized) for name in self._keras_outputs[0]]
         # The unoptimized run computes what ONNX defines, so no rewrite and no kernel explains a difference.
         if not optimized or all(parity.passed for parity in found):
@@ -293,23 +293,20 @@ class Parity:
         return {name: keras.ops.convert_to_numpy(value) for name, value in zip(pairs, values, strict=True)}
 
     @functools.cached_property
-    def _behind_coarse_biases(self) -> list[str]:
+    def _behind_rounded_biases(self) -> list[str]:
         """The pairs whose integers the rounding of an int32 bias changes; the allowed differences are raised for them.
 
-        Moved inputs tell nothing about a rounding behind them. So as many values of such a pair as differ are moved.
+        Moved inputs tell nothing about a rounding behind them: with coarse steps it moves many values, and where a
+        layer reads nothing but padding it moves a constant, in all samples. So as many values of such a pair are moved
+        as the rounding changes.
         """
         steps = {tensor.name: float(qparams.scale) for tensor, qparams in self._activation_grids}
-        found = [
-            parity
-            for parity in self._tensors
-            if parity.off_by_one
-            and self._bias_steps.half(self._sources[parity.tensor]) > COARSE_BIAS * steps[parity.tensor]
-        ]
+        found = [parity for parity in self._tensors if parity.at_ties]
         base, allowed = self._keras_outputs
         samples, generator = list(self._inputs.values()), np.random.default_rng(0)
         for parity in found:
             behind = BehindTensors(self._q_model, samples, [self._tensor_of[parity.tensor]])
-            count = -(-parity.off_by_one // len(samples[0]))
+            count = -(-parity.at_ties // len(samples[0]))
             for _ in range(PERTURBATIONS):
                 changed = behind.outputs([moved_by_steps(behind.values[0], steps[parity.tensor], count, generator)])
                 for name, values in zip(base, changed, strict=True):

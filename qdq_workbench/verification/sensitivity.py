@@ -9,7 +9,6 @@ import numpy as np
 
 PERTURBATIONS = 3  # perturbed runs, of which the largest difference counts
 HEADROOM = 3.0  # the allowed difference, in multiples of that difference
-COARSE_BIAS = 1 / 16  # of a pair's step: what half a step of the bias before it must be to change its integers often
 FLOAT_TOLERANCE = 1e-3  # relative to the size of an output
 OWN_QUANTIZATION = (
     "ONNX Runtime by default also quantizes float weights between two pairs, and float inputs of products with "

@@ -19,6 +19,7 @@ _DECIDING = {
     ("Conv1D", "Conv2D", "Conv3D", "DepthwiseConv1D", "DepthwiseConv2D", "SeparableConv1D", "SeparableConv2D"): "Conv",
     ("Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose"): "ConvTranspose",
     ("Dense", "EinsumDense", "Matmul"): "Gemm MatMul",
+    ("TimeDistributed", "SpectralNormalization"): "Conv Gemm MatMul",
     ("Add", "Subtract", "Multiply", "Concatenate", "Divide"): "Add Sub Mul Concat Div",
     ("AveragePooling1D", "AveragePooling2D", "AveragePooling3D"): "AveragePool",
     ("GlobalAveragePooling1D", "GlobalAveragePooling2D", "GlobalAveragePooling3D"): "GlobalAveragePool ReduceMean",

@@ -129,7 +129,8 @@ def export(bench):
     bench.root.locator(".qdq-verdict.qdq-int8:visible", has_text="Verified: from_the_pane.onnx").wait_for()
     assert bench.value("wb.exports[-1].passed") == "True"
     bench.open("Netron")
-    assert bench.field("File").input_value().endswith("from_the_pane.onnx")
+    shown = bench.field("File")
+    bench.wait_for(lambda: shown.input_value().endswith("from_the_pane.onnx"), "the file stands in Netron's pane")
     bench.click("Show")
     frame = bench.root.frame_locator("iframe.qdq-netron:visible")
     # The dialog about cookies comes up once per browser.

@@ -48,6 +48,17 @@ def branches():
     return maker.graph("last")
 
 
+def activations():
+    return chain(
+        ("ReLU", "first"),
+        ("MaxPooling2D", "pool"),
+        ("ReLU", "again"),
+        ("LSTM", "floats"),
+        ("ReLU", "behind_floats"),
+        ("Dense", "head"),
+    )
+
+
 def with_dropout(graph, tensor):
     """Return the graph with a Dropout behind a tensor, for all of its readers."""
     nodes = []
@@ -68,14 +79,14 @@ def verdicts(graph, target, cases):
 
 @pytest.mark.parametrize("cases", [[], [qdq.AutoQDQCase()]], ids=["default", "auto"])
 @pytest.mark.parametrize("target", ["tensorrt", "onnxruntime", "openvino", "litert"])
-@pytest.mark.parametrize("make", [pools, branches])
+@pytest.mark.parametrize("make", [pools, branches, activations])
 def test_a_dropout_anywhere_changes_no_verdict(make, target, cases):
     graph = make()
     expected = verdicts(graph, target, cases)
     # A normalization is not folded into a layer with a Dropout between them.
     folded = {node.inputs[0] for node in graph.nodes if node.is_a("BatchNormalization")}
     for tensor in graph.tensors:
-        if tensor in {*graph.inputs, *graph.outputs, *folded}:
+        if tensor in {*graph.outputs, *folded}:
             continue
         found = verdicts(with_dropout(graph, tensor), target, cases)
         assert found.pop("drop")[1].endswith("-VANISHES")

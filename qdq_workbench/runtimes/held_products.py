@@ -1,0 +1,72 @@
+"""A convolution or matrix product inside `TimeDistributed` or `SpectralNormalization`, for the rules of ONNX Runtime.
+
+`TimeDistributed` is in a file what it holds, with all steps as one batch: Reshape, the operator, Reshape. The runtime
+moves the integers of a pair through these Reshapes, forwards and backwards. But the bias stays float, because the pair
+does not stand directly in front of the operator; a Gemm with one returns integers only.
+"""
+
+from __future__ import annotations
+
+from qdq_workbench.graph.kinds import DIRECT_CONVOLUTIONS, HOLDING_ONE, MATRIX_PRODUCTS
+from qdq_workbench.graph.model_graph import Node, Part
+from qdq_workbench.placement.targets import get_target
+from qdq_workbench.runtimes.facts import PlanFacts
+from qdq_workbench.runtimes.few_bits import why_clipped, why_packed
+from qdq_workbench.runtimes.inner_layers import inner_products, is_transparent
+from qdq_workbench.runtimes.judge_layers import Verdict
+from qdq_workbench.runtimes.propagation import propagation_of
+
+_FUSED = get_target("onnxruntime").fused_activations
+_ROWS = 2
+
+
+def held_product(node: Node) -> Part | None:
+    """Return the convolution or matrix product that is all a layer holds; None for other layers."""
+    if not is_transparent(node) or len(node.inputs) != 1:  # with a mask it is computed step by step
+        return None
+    products = inner_products(node)
+    others = [part for part in node.parts if part not in products and not set(HOLDING_ONE).intersection(part.classes)]
+    if len(products) != 1 or others or not {*DIRECT_CONVOLUTIONS, *MATRIX_PRODUCTS}.intersection(products[0].classes):
+        return None
+    return products[0]
+
+
+def judge_held(facts: PlanFacts, node: Node, product: Part) -> Verdict:
+    """Judge a layer that holds no more than one convolution or matrix product."""
+    fix = [{"name": node.layer, "quantize_input": True, "quantize_weight": True}]
+    what, convolves = f"the {product.class_name} inside", bool(set(DIRECT_CONVOLUTIONS).intersection(product.classes))
+    weights, floats = facts.float_weights(node), propagation_of(facts).float_inputs(node)
+    own = product.settings.get("activation") or "linear"
+    biased = any(weight.name.rpartition("/")[2] == "bias" for weight in node.weights)
+    needs_integers = convolves or (biased and _rank_inside(facts, node) == _ROWS)
+    fuses, tensor = own in {*_FUSED, "linear"}, facts.behind(node, _FUSED)
+    has_pair = propagation_of(facts).pair_behind(tensor) is not None
+    if weights:
+        if floats or not (needs_integers and fuses and has_pair):
+            return "WEIGHT", f"its weight {weights[0]!r} stays in float", fix
+        reason = f"its weight {weights[0]!r} is float in the file, and the runtime rounds it with one scale in all"
+        return "OWN-WEIGHT", f"{reason}; quantize it here to keep a scale per channel", fix
+    if floats:
+        return "INPUT" if convolves else "WEIGHT-ONLY", "its input is not quantized", fix
+    if packed := why_packed(facts, node):
+        return packed
+    if needs_integers and not fuses:
+        return "ACTIVATION", f"{own}, the activation of {what}, is computed in float in front of the pair", []
+    # Without a bias between them a product and its ReLU are one operator, which returns integers only.
+    if not needs_integers and (biased or own not in _FUSED):
+        return "INTEGER", f"{what}: input and kernel are quantized; the result may be float", []
+    if has_pair:
+        return "INTEGER", f"{what}: input, kernel and output are quantized", []
+    missing = f"{what} returns integers only, and {tensor!r} has no Q/DQ pair that all its readers share"
+    producer = facts.graph.producer(tensor).layer
+    output = {"name": producer, "quantize_output": True}
+    if producer != node.layer:
+        output.update(quantize_input=False, quantize_weight=False)
+    return why_clipped(facts, tensor) or ("OUTPUT", missing, [output])
+
+
+def _rank_inside(facts: PlanFacts, node: Node) -> int:
+    """Return the number of axes of the tensor that the product reads: the steps are one axis with the batch."""
+    layers = [node.classes, *(part.classes for part in node.parts)]
+    steps = sum("TimeDistributed" in classes for classes in layers)
+    return len(facts.graph.tensors[node.inputs[0]].shape) - steps

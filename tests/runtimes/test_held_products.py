@@ -1,0 +1,125 @@
+"""A convolution or product inside `TimeDistributed`: as ONNX Runtime has it, and what makes it INT8."""
+
+import keras
+import pytest
+from keras import layers
+from runtimes_agreement import compare
+from small_models import samples
+
+import qdq_workbench as qdq
+from qdq_workbench.runtimes.held_products import held_product
+
+BIASED = {"bias_initializer": "normal"}
+
+
+def dense(name):
+    return layers.Dense(2, name=name, **BIASED)
+
+
+CASES = {
+    "a Gemm in front of an output": (layers.Dense(4, **BIASED), (5, 3), None, "ORT-OUTPUT"),
+    "a Gemm with a ReLU": (layers.Dense(4, activation="relu", **BIASED), (5, 3), dense, "ORT-INTEGER"),
+    "a Gemm with a tanh": (layers.Dense(4, activation="tanh", **BIASED), (5, 3), dense, "ORT-ACTIVATION"),
+    "a MatMul": (layers.Dense(4, use_bias=False), (5, 3), None, "ORT-INTEGER"),
+    "a MatMul with a ReLU": (layers.Dense(4, use_bias=False, activation="relu"), (5, 3), None, "ORT-OUTPUT"),
+    "a MatMul with a tanh": (layers.Dense(4, use_bias=False, activation="tanh"), (5, 3), None, "ORT-INTEGER"),
+    "a MatMul of rank 3": (layers.Dense(4, activation="relu", **BIASED), (5, 4, 3), None, "ORT-INTEGER"),
+    "an einsum": (layers.EinsumDense("ab,bc->ac", 4, bias_axes="c", **BIASED), (5, 3), dense, "ORT-INTEGER"),
+    "a convolution": (
+        layers.Conv2D(4, 3, activation="relu", **BIASED),
+        (3, 6, 6, 2),
+        lambda name: layers.TimeDistributed(layers.Conv2D(3, 3), name=name),
+        "ORT-INTEGER",
+    ),
+    "a convolution in front of an output": (layers.Conv2D(4, 3, **BIASED), (3, 6, 6, 2), None, "ORT-OUTPUT"),
+    "a convolution with an activation": (
+        layers.Conv2D(4, 3, activation="gelu", **BIASED),
+        (3, 6, 6, 2),
+        None,
+        "ORT-ACTIVATION",
+    ),
+}
+
+
+def model_of(inner, shape, head):
+    keras.utils.set_random_seed(0)
+    steps = keras.Input(shape, name="steps")
+    x = layers.TimeDistributed(type(inner).from_config(inner.get_config()), name="held")(steps)
+    return keras.Model(steps, x if head is None else head("head")(x))
+
+
+def agreed(q_model, path):
+    """Return what is said of the layer; ONNX Runtime does it."""
+    qdq.calibrate(q_model, samples(q_model), verbose=False)
+    compared, differing = compare(q_model, path)
+    assert compared
+    assert differing == []
+    return qdq.explain(q_model).for_layer("held")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_onnx_runtime_computes_what_is_said(case, tmp_path):
+    *parts, rule = CASES[case]
+    found = agreed(qdq.quantize_model(model_of(*parts), target="onnxruntime"), tmp_path / "model.onnx")
+    assert (found.rule, found.status) == (rule, "int8" if rule == "ORT-INTEGER" else "float")
+
+
+@pytest.mark.parametrize("case", [name for name, row in CASES.items() if row[-1] == "ORT-OUTPUT"])
+def test_its_fix_makes_it_int8(case, tmp_path):
+    *parts, _ = CASES[case]
+    model = model_of(*parts)
+    spec = qdq.explain(qdq.plan_placement(model, target="onnxruntime")).apply_fixes()
+    q_model = qdq.quantize_model(model, quantization_spec=spec, target="onnxruntime")
+    assert agreed(q_model, tmp_path / "model.onnx").status == "int8"
+
+
+@pytest.mark.parametrize(
+    ("entry", "rule"),
+    [
+        ({"quantize_input": False}, "ORT-INPUT"),
+        ({"quantize_weight": False}, "ORT-OWN-WEIGHT"),
+        ({"quantize_input": False, "quantize_weight": False}, "ORT-WEIGHT"),
+    ],
+)
+def test_what_the_user_left_in_float_is_named(entry, rule, tmp_path):
+    *parts, _ = CASES["a convolution"]
+    spec = qdq.QuantizationSpec()
+    spec.add("held", **entry)
+    q_model = qdq.quantize_model(model_of(*parts), quantization_spec=spec, target="onnxruntime")
+    assert agreed(q_model, tmp_path / "model.onnx").rule == rule
+
+
+def test_a_product_of_floats_is_read_as_integers_at_best(tmp_path):
+    *parts, _ = CASES["a MatMul"]
+    spec = qdq.QuantizationSpec()
+    spec.add("held", quantize_input=False)
+    plan = qdq.plan_placement(model_of(*parts), quantization_spec=spec, target="onnxruntime")
+    assert qdq.explain(plan).for_layer("held").rule == "ORT-WEIGHT-ONLY"
+
+
+def test_more_than_one_layer_inside_is_not_seen_through():
+    steps = keras.Input((3, 6, 6, 2), name="steps")
+    inner = keras.Sequential([keras.Input((6, 6, 2)), layers.Conv2D(3, 3, name="conv"), layers.ReLU()])
+    model = keras.Model(steps, layers.TimeDistributed(inner, name="held")(steps))
+    found = qdq.explain(qdq.plan_placement(model, target="onnxruntime")).for_layer("held")
+    assert (found.rule, found.status) == ("ORT-OPAQUE", "float")
+    assert "Conv2D 'layer/conv'" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda x: layers.TimeDistributed(layers.Conv2D(2, 3))(x), "Conv2D"),
+        (lambda x: layers.SpectralNormalization(layers.Dense(2))(x), "Dense"),
+        (lambda x: layers.TimeDistributed(layers.SpectralNormalization(layers.Dense(2)))(x), "Dense"),
+        (lambda x: layers.TimeDistributed(layers.Conv2DTranspose(2, 3))(x), None),
+        (lambda x: layers.TimeDistributed(layers.SeparableConv2D(2, 3))(x), None),
+        (lambda x: layers.TimeDistributed(layers.MaxPooling2D())(x), None),
+        (lambda x: layers.Dense(2)(x), None),
+    ],
+)
+def test_which_product_is_all_that_a_layer_holds(make, expected):
+    steps = keras.Input((3, 6, 6, 2), name="steps")
+    node = qdq.build_graph(keras.Model(steps, make(steps))).nodes[-1]
+    found = held_product(node)
+    assert (found and found.class_name) == expected
