@@ -57,8 +57,9 @@ def moved_scales(encoding: Encoding, movements: Sequence[Movement]) -> MovedScal
         return _in_blocks(numbers, encoding.spec.block_size, encoding.spec.num_bits)
     expected = shape[encoding.spec.axis]
     # The axes of the original length come first: with a single scale several axes qualify, and a longer one would
-    # repeat it.
-    for axis in sorted(range(numbers.ndim), key=lambda candidate: numbers.shape[candidate] != expected):
+    # repeat it. Of those the axis itself, where nothing moves it: a kernel of one row and one column has two.
+    own = None if movements else encoding.spec.axis % len(shape)
+    for axis in sorted(range(numbers.ndim), key=lambda axis: (numbers.shape[axis] != expected, axis != own)):
         lines = np.moveaxis(numbers, axis, 0).reshape(numbers.shape[axis], -1)
         if lines.size and np.all(lines == lines[:, :1]):
             return MovedScales(axis, lines[:, 0])

@@ -2,7 +2,7 @@
 
 `TimeDistributed` is in a file what it holds, with all steps as one batch: Reshape, the operator, Reshape. The runtime
 moves the integers of a pair through these Reshapes, forwards and backwards. But the bias stays float, because the pair
-does not stand directly in front of the operator; a Gemm with one returns integers only.
+does not stand directly in front of the operator, and a Gemm with a float bias returns integers only.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ def judge_held(facts: PlanFacts, node: Node, product: Part) -> Verdict:
     weights, floats = facts.float_weights(node), propagation_of(facts).float_inputs(node)
     own = product.settings.get("activation") or "linear"
     biased = any(weight.name.rpartition("/")[2] == "bias" for weight in node.weights)
-    needs_integers = convolves or (biased and _rank_inside(facts, node) == _ROWS)
+    steps = _levels_of_steps(node)
+    joins_bias = not biased or len(facts.graph.tensors[node.inputs[0]].shape) - steps == _ROWS
+    needs_integers = convolves or (biased and joins_bias and steps > 0)
     fuses, tensor = own in {*_FUSED, "linear"}, facts.behind(node, _FUSED)
     has_pair = propagation_of(facts).pair_behind(tensor) is not None
     if weights:
@@ -52,8 +54,8 @@ def judge_held(facts: PlanFacts, node: Node, product: Part) -> Verdict:
         return packed
     if needs_integers and not fuses:
         return "ACTIVATION", f"{own}, the activation of {what}, is computed in float in front of the pair", []
-    # Without a bias between them a product and its ReLU are one operator, which returns integers only.
-    if not needs_integers and (biased or own not in _FUSED):
+    # Without the addition of a bias between them a product and its ReLU are one kernel, which returns integers only.
+    if not needs_integers and not (joins_bias and own in _FUSED):
         return "INTEGER", f"{what}: input and kernel are quantized; the result may be float", []
     if has_pair:
         return "INTEGER", f"{what}: input, kernel and output are quantized", []
@@ -65,8 +67,6 @@ def judge_held(facts: PlanFacts, node: Node, product: Part) -> Verdict:
     return why_clipped(facts, tensor) or ("OUTPUT", missing, [output])
 
 
-def _rank_inside(facts: PlanFacts, node: Node) -> int:
-    """Return the number of axes of the tensor that the product reads: the steps are one axis with the batch."""
-    layers = [node.classes, *(part.classes for part in node.parts)]
-    steps = sum("TimeDistributed" in classes for classes in layers)
-    return len(facts.graph.tensors[node.inputs[0]].shape) - steps
+def _levels_of_steps(node: Node) -> int:
+    """Return how many axes of steps a layer makes one with the batch."""
+    return sum("TimeDistributed" in classes for classes in (node.classes, *(part.classes for part in node.parts)))

@@ -104,6 +104,11 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
             return judge(facts, node)
     if multiplies_with_table(node) or _holds_blocks(facts, node):
         return _product(facts, node)
+    return _holder(facts, node)
+
+
+def _holder(facts: PlanFacts, node: Node) -> Verdict:
+    """Judge a layer whose class has no rule: by what it holds, if that is one convolution or product alone."""
     held = held_product(node)
     if held is not None:
         return judge_held(facts, node, held)

@@ -45,13 +45,13 @@ class VerificationReport:
         path: The file.
         checks: The checks, in order.
         figures: Counts and measurements, JSON-compatible. For ONNX: "pairs": number of pairs and integer weights. If
-            the checks got that far: "lsb": integers compared, how many differ by one step, and the largest difference.
-            "agreement": share of samples, 0 to 1, with the same argmax, the minimum over all outputs; None if no
-            output has classes. "outputs": one entry per output and run, differences in the output's units.
-            "saturation": the output with the largest error by saturating kernels, or None. "integer_kernels": by
-            operator (nodes on integers, all nodes). "float_nodes": names of the compute nodes in float. For LiteRT:
-            "operators" (as "integer_kernels"), "mean_difference", "mean_size", "top1_agreement" (None if no output has
-            classes).
+            the checks got that far: "lsb": integers compared, how many differ by one step, and the largest difference
+            in steps, of those that no bias explains and of those that one does. "agreement": share of samples, 0 to 1,
+            with the same argmax, the minimum over all outputs; None if no output has classes. "outputs": one entry per
+            output and run, differences in the output's units. "saturation": the output with the largest error by
+            saturating kernels, or None. "integer_kernels": by operator (nodes on integers, all nodes). "float_nodes":
+            names of the compute nodes in float. For LiteRT: "operators" (as "integer_kernels"), "mean_difference",
+            "mean_size", "top1_agreement" (None if no output has classes).
         target: The target that an ONNX file was exported for; None if the file does not carry it.
     """
 

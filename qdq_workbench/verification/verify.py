@@ -335,7 +335,8 @@ def _check_tensors(parity: Parity, figures: dict[str, Any]) -> Iterator[Check]:
     worst = max(tensors, key=lambda tensor: tensor.worst, default=None)
     elements = sum(tensor.elements for tensor in tensors)
     off = sum(tensor.off_by_one for tensor in tensors)
-    figures["lsb"] = {"elements": elements, "off_by_one": off, "worst": worst.worst if worst else 0}
+    by_bias = max((tensor.by_bias for tensor in tensors), default=0)
+    figures["lsb"] = {"elements": elements, "off_by_one": off, "worst": worst.worst if worst else 0, "by_bias": by_bias}
     if worst is not None:
         detail = f"{off} of {elements} integers differ by one step, none by more"
         coarse = max(tensors, key=lambda tensor: tensor.by_bias)

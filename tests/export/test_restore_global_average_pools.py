@@ -106,8 +106,8 @@ def test_a_flipped_mean_needs_no_pairs(axes, pools):
 
 PLACES = {
     "behind a Dense": lambda x: layers.GlobalAveragePooling2D(name="pool")(layers.Dense(3, name="dense")(x)),
-    "on the input": lambda x: layers.GlobalAveragePooling2D(keepdims=True, name="pool")(x),
-    "channels first": lambda x: layers.GlobalAveragePooling2D(data_format="channels_first", name="pool")(x),
+    "on the input": layers.GlobalAveragePooling2D(keepdims=True, name="pool"),
+    "channels first": layers.GlobalAveragePooling2D(data_format="channels_first", name="pool"),
     "of a sequence": lambda x: layers.GlobalAveragePooling1D(name="pool")(
         layers.LayerNormalization(name="norm")(layers.Reshape((16, 2), name="flat")(x))
     ),

@@ -256,6 +256,55 @@ model = keras.Model(x, layers.Concatenate(name='both')([z, y, z]))
         seed=292,
         hard=True,
     ),
+    Finding(
+        "inputs up to 1e30 of a convolution that reads nothing but padding, whose output is a bias that becomes 0",
+        """
+x = keras.Input((1, 1, 1), name='x')
+model = keras.Model(x, layers.Conv2D(6, 2, dilation_rate=2, padding='same', name='conv')(x))
+""",
+        (),
+        "onnxruntime",
+        seed=1810,
+        hard=True,
+    ),
+    Finding(
+        "a Reshape that does nothing between two Transposes, which were left one behind the other",
+        """
+x = keras.Input((4, 4, 4, 2), name='x')
+y = layers.ConvLSTM2D(2, 2, padding='same', return_sequences=True, name='frames')(x)
+y = layers.UpSampling3D((1, 2, 1), name='up')(ops.moveaxis(y, 3, -1))
+model = keras.Model(x, layers.Minimum(name='least')([y, y]))
+""",
+        ({"name": "frames", "quantize_output": True}, {"name": "least", "quantize_input": True}),
+        "onnxruntime",
+    ),
+    Finding(
+        "one input, one unit: a kernel with two axes of one element, whose scale was given to the first",
+        """
+x = keras.Input((1,), name='x')
+model = keras.Model(x, layers.Dense(1, name='dense')(x))
+""",
+        (),
+        "onnxruntime",
+    ),
+    Finding(
+        "a mean over a Dense, said to run on integers",
+        """
+x = keras.Input((4, 4, 2), name='x')
+model = keras.Model(x, layers.GlobalAveragePooling2D(name='mean')(layers.Dense(3, name='dense')(x)))
+""",
+        (),
+        "onnxruntime",
+    ),
+    Finding(
+        "a ReLU behind the noise on an input, said to be fused",
+        """
+x = keras.Input((4, 4, 2), name='x')
+model = keras.Model(x, layers.ReLU(name='relu')(layers.GaussianNoise(0.1, name='noise')(x)))
+""",
+        (),
+        "onnxruntime",
+    ),
 ]
 
 

@@ -97,6 +97,23 @@ def test_a_product_of_floats_is_read_as_integers_at_best(tmp_path):
     assert qdq.explain(plan).for_layer("held").rule == "ORT-WEIGHT-ONLY"
 
 
+@pytest.mark.parametrize(
+    ("inner", "shape", "rule"),
+    [
+        (layers.Dense(4, **BIASED), (6,), "ORT-INTEGER"),
+        (layers.Dense(4, **BIASED), (5, 6), "ORT-INTEGER"),
+        (layers.Conv2D(3, 3, **BIASED), (6, 6, 2), "ORT-OUTPUT"),
+    ],
+)
+def test_what_is_no_step_of_several_has_its_pair_in_front_of_it(inner, shape, rule, tmp_path):
+    keras.utils.set_random_seed(0)
+    row = keras.Input(shape, name="row")
+    q_model = qdq.quantize_model(
+        keras.Model(row, layers.SpectralNormalization(inner, name="held")(row)), target="onnxruntime"
+    )
+    assert agreed(q_model, tmp_path / "model.onnx").rule == rule
+
+
 def test_more_than_one_layer_inside_is_not_seen_through():
     steps = keras.Input((3, 6, 6, 2), name="steps")
     inner = keras.Sequential([keras.Input((6, 6, 2)), layers.Conv2D(3, 3, name="conv"), layers.ReLU()])
@@ -109,13 +126,13 @@ def test_more_than_one_layer_inside_is_not_seen_through():
 @pytest.mark.parametrize(
     ("make", "expected"),
     [
-        (lambda x: layers.TimeDistributed(layers.Conv2D(2, 3))(x), "Conv2D"),
-        (lambda x: layers.SpectralNormalization(layers.Dense(2))(x), "Dense"),
-        (lambda x: layers.TimeDistributed(layers.SpectralNormalization(layers.Dense(2)))(x), "Dense"),
-        (lambda x: layers.TimeDistributed(layers.Conv2DTranspose(2, 3))(x), None),
-        (lambda x: layers.TimeDistributed(layers.SeparableConv2D(2, 3))(x), None),
-        (lambda x: layers.TimeDistributed(layers.MaxPooling2D())(x), None),
-        (lambda x: layers.Dense(2)(x), None),
+        (layers.TimeDistributed(layers.Conv2D(2, 3)), "Conv2D"),
+        (layers.SpectralNormalization(layers.Dense(2)), "Dense"),
+        (layers.TimeDistributed(layers.SpectralNormalization(layers.Dense(2))), "Dense"),
+        (layers.TimeDistributed(layers.Conv2DTranspose(2, 3)), None),
+        (layers.TimeDistributed(layers.SeparableConv2D(2, 3)), None),
+        (layers.TimeDistributed(layers.MaxPooling2D()), None),
+        (layers.Dense(2), None),
     ],
 )
 def test_which_product_is_all_that_a_layer_holds(make, expected):

@@ -40,6 +40,24 @@ def test_one_step_is_none_of_the_bias_s():
     assert (parity.off_by_one, parity.worst, parity.by_bias) == (1, 1, 0)
 
 
+@pytest.mark.parametrize(
+    ("ours", "codes", "at_ties"),
+    [
+        ([0.26, 0.24], [0, 1], 2),
+        ([-0.26, 0.76], [0, 1], 2),
+        ([0.31, 0.26], [0, 1], 0),
+        ([0.26], [3], 0),
+    ],
+)
+def test_values_near_the_boundary_between_two_integers_are_counted(ours, codes, at_ties):
+    """The second value of a row with no tie is equal; two steps are no tie."""
+    assert compared(ours, codes, near=0.02).at_ties == at_ties
+
+
+def test_what_a_bias_explains_is_at_ties():
+    assert compared([0.0], [3], bias=1.0).at_ties == 1
+
+
 def test_integers_of_another_shape_are_another_tensor():
     with pytest.raises(VerificationError, match=r"tensor 't', shape \(1, 3\), expected \(1, 2\)"):
         compared([0.0, 1.0], [0, 2, 4])

@@ -9,7 +9,7 @@ import numpy as np
 from qdq_workbench.export.passes.contract import GraphPass
 from qdq_workbench.export.passes.patterns import write_instead
 from qdq_workbench.onnx_graph.graph import Graph, Node
-from qdq_workbench.onnx_graph.transposes import permutation
+from qdq_workbench.onnx_graph.transposes import merge_transposes, permutation
 
 
 def simplify_reshapes(graph: Graph) -> None:
@@ -21,7 +21,8 @@ def simplify_reshapes(graph: Graph) -> None:
             _merge_transpose_into_reshape(graph, node)
         elif node.op == "Reshape":
             _shorten_reshape(graph, node)
-    graph.prune()
+    # A Reshape that is gone may have stood between two Transposes.
+    merge_transposes(graph)
 
 
 def _merge_transpose_into_reshape(graph: Graph, node: Node) -> None:
