@@ -80,7 +80,6 @@ def looping():
 #: Passes without which a file holds the same, or operators that the plan takes for the same.
 SAME_NUMBERS = {
     "fix_reshape_sizes": "the passes behind it understand computed sizes, in these models",
-    "restore_global_average_pools": "a mean over the last axes need not be one over the pixels",
     "to_half": "a file in float32 is a good file; that another one was asked for, its notes and its model say",
 }
 
