@@ -74,7 +74,7 @@ def _relu_name(node: Node) -> str:
     """Return the activation that the settings of a `ReLU` layer describe."""
     maximum = node.settings.get("max_value")
     if node.settings.get("threshold"):
-        return "thresholded_relu"
+        return "thresholded_leaky_relu" if node.settings.get("negative_slope") else "thresholded_relu"
     if node.settings.get("negative_slope"):
         return "leaky_relu" if maximum is None else "clipped_leaky_relu"
     if maximum is None:

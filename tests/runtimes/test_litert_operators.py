@@ -40,6 +40,7 @@ ACTIVATIONS = {
     "relu_with_slope": lambda n: layers.ReLU(negative_slope=0.2, name=n),
     "relu_with_slope_to_six": lambda n: layers.ReLU(negative_slope=0.2, max_value=6.0, name=n),
     "relu_from_a_half": lambda n: layers.ReLU(threshold=0.5, name=n),
+    "relu_with_slope_from_a_fifth": lambda n: layers.ReLU(1.0, negative_slope=0.1, threshold=0.2, name=n),
     "prelu": lambda n: layers.PReLU("random_uniform", shared_axes=[1, 2], name=n),
     "softmax_of_rows": lambda n: layers.Softmax(axis=2, name=n),
     "batch_norm": lambda n: layers.BatchNormalization(name=n),
