@@ -27,3 +27,9 @@ def inner_products(node: Node) -> list[Part]:
 def computes_several(parts: list[Part]) -> bool:
     """Return whether the layers of `inner_products` are several products; a separable convolution counts as two."""
     return len(parts) > 1 or any(not set(SEPARABLE).isdisjoint(part.classes) for part in parts)
+
+
+def why_no_pair_inside(products: list[Part]) -> str:
+    """Return the reason why several layers of `inner_products` do not all run on integers."""
+    names = " and ".join(f"{part.class_name} {part.name!r}" for part in products)
+    return f"no pair can stand inside it, where {names} is computed"

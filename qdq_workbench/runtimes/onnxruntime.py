@@ -19,7 +19,12 @@ from qdq_workbench.runtimes.clipped_products import clipped_result, float_behind
 from qdq_workbench.runtimes.facts import PlanFacts
 from qdq_workbench.runtimes.few_bits import why_clipped, why_packed
 from qdq_workbench.runtimes.held_products import held_product, judge_held
-from qdq_workbench.runtimes.inner_layers import computes_several, inner_products, is_transparent
+from qdq_workbench.runtimes.inner_layers import (
+    computes_several,
+    inner_products,
+    is_transparent,
+    why_no_pair_inside,
+)
 from qdq_workbench.runtimes.judge_layers import SPLIT_ACTIVATIONS, Verdict, judge_layers
 from qdq_workbench.runtimes.propagation import PASSED, propagation_of
 from qdq_workbench.runtimes.verdict import Fix, LayerExplanation, Rule
@@ -115,8 +120,7 @@ def _holder(facts: PlanFacts, node: Node) -> Verdict:
     if node.opaque:
         return "OPAQUE", node.opaque, []
     if is_transparent(node) and inner_products(node):
-        names = " and ".join(f"{part.class_name} {part.name!r}" for part in inner_products(node))
-        return "OPAQUE", f"no pair can stand inside it, where {names} is computed", []
+        return "OPAQUE", why_no_pair_inside(inner_products(node)), []
     return "NO-KERNEL", f"ONNX Runtime has no integer kernel for {node.class_name} on CPUs", []
 
 

@@ -21,7 +21,13 @@ from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.facts import PlanFacts
 from qdq_workbench.runtimes.few_bits import why_packed
 from qdq_workbench.runtimes.grids import why_grid
-from qdq_workbench.runtimes.inner_layers import computes_several, inner_products, is_recurrent, is_transparent
+from qdq_workbench.runtimes.inner_layers import (
+    computes_several,
+    inner_products,
+    is_recurrent,
+    is_transparent,
+    why_no_pair_inside,
+)
 from qdq_workbench.runtimes.judge_layers import Verdict, judge_layers
 from qdq_workbench.runtimes.verdict import LayerExplanation, Rule
 
@@ -188,9 +194,8 @@ def _held(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
     """Judge `TimeDistributed` and similar layers: the file has the inner layer once, for all steps together."""
     products = inner_products(node)
     if computes_several(products):
-        names = " and ".join(f"{part.class_name} {part.name!r}" for part in products)
         advice = f"give each of its convolutions and products a {node.class_name} of its own"
-        return "TRT-INSIDE", f"no pair can stand inside it, where {names} is computed", [advice]
+        return "TRT-INSIDE", why_no_pair_inside(products), [advice]
     rule, reason, fix = _gemm(facts, node, integer)
     return rule, f"the {products[0].class_name} inside: {reason}", fix
 

@@ -22,6 +22,7 @@ class BiasSteps:
     def __init__(self, proto: onnx.ModelProto) -> None:
         self._constants = {tensor.name: tensor for tensor in proto.graph.initializer}
         self._producers = {name: node for node in proto.graph.node for name in node.output}
+        self._parts: dict[str, list[onnx.NodeProto]] = {}
 
     def half(self, tensor: str) -> float:
         """Return half of the largest scale of the int32 biases between a tensor and the pairs before it.
@@ -33,7 +34,7 @@ class BiasSteps:
 
     def half_passed_on(self, tensor: str) -> float:
         """Return `half` of a tensor that differs by as much as its bias; 0 behind other functions."""
-        nodes = list(self._last_part(tensor))
+        nodes = self._last_part(tensor)
         return self._half(nodes) if all(node.op_type in _PASSING for node in nodes) else 0.0
 
     def _half(self, nodes: Iterable[onnx.NodeProto]) -> float:
@@ -44,7 +45,13 @@ class BiasSteps:
                 steps.append(float(onnx.numpy_helper.to_array(self._constants[node.input[1]]).max(initial=0.0)))
         return max(steps) / 2.0
 
-    def _last_part(self, tensor: str) -> Iterator[onnx.NodeProto]:
+    def _last_part(self, tensor: str) -> list[onnx.NodeProto]:
+        """Return the nodes of `_walk`, found once per tensor."""
+        if tensor not in self._parts:
+            self._parts[tensor] = list(self._walk(tensor))
+        return self._parts[tensor]
+
+    def _walk(self, tensor: str) -> Iterator[onnx.NodeProto]:
         """Yield the nodes from a tensor back to the nearest DequantizeLinear nodes, these included."""
         waiting, seen = [tensor], set()
         while waiting:

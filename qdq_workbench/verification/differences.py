@@ -100,15 +100,16 @@ def compare_codes(
     theirs = min(candidates, key=lambda candidate: np.abs(ours - candidate).sum())
     difference = np.abs(ours - theirs)
     scale = float(qparams.scale)
-    boundary = ((ours + theirs) / 2 - float(qparams.zero_point)) * scale
     difference = np.where(difference * scale <= noise, 0, difference)
     # Values that lie `bias` apart have integers that lie one step further apart at most.
     coarse = (difference > 1) & ((difference - 1) * scale <= noise + bias)
     by_bias = int(difference[coarse].max(initial=0))
-    at_ties = coarse | ((difference == 1) & (np.abs(source - boundary) <= near))
+    flips = difference == 1
+    boundaries = ((ours[flips] + theirs[flips]) / 2 - float(qparams.zero_point)) * scale
+    at_ties = int(coarse.sum()) + int((np.abs(source[flips] - boundaries) <= near).sum())
     difference = np.where(coarse, 1, difference)
     off_by_one, worst = int((difference == 1).sum()), int(difference.max(initial=0))
-    return TensorParity(name, ours.size, off_by_one, worst, by_bias, int(at_ties.sum()))
+    return TensorParity(name, ours.size, off_by_one, worst, by_bias, at_ties)
 
 
 def require_fitting(candidates: list[np.ndarray], tensor: str, values: np.ndarray, wanted: np.ndarray) -> None:

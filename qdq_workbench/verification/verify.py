@@ -335,15 +335,15 @@ def _check_tensors(parity: Parity, figures: dict[str, Any]) -> Iterator[Check]:
     worst = max(tensors, key=lambda tensor: tensor.worst, default=None)
     elements = sum(tensor.elements for tensor in tensors)
     off = sum(tensor.off_by_one for tensor in tensors)
-    by_bias = max((tensor.by_bias for tensor in tensors), default=0)
+    coarse = max(tensors, key=lambda tensor: tensor.by_bias, default=None)
+    by_bias = coarse.by_bias if coarse else 0
     figures["lsb"] = {"elements": elements, "off_by_one": off, "worst": worst.worst if worst else 0, "by_bias": by_bias}
     if worst is not None:
         detail = f"{off} of {elements} integers differ by one step, none by more"
-        coarse = max(tensors, key=lambda tensor: tensor.by_bias)
-        if coarse.by_bias:
+        if coarse and by_bias:
             detail += (
                 f" but behind int32 biases whose steps are coarser than the pair's: {coarse.tensor!r} by up to "
-                f"{coarse.by_bias}"
+                f"{by_bias}"
             )
         if worst.worst > 1:
             detail = f"tensor {worst.tensor!r} differs by up to {worst.worst} steps"
