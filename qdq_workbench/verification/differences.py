@@ -87,12 +87,11 @@ def compare_codes(
     *,
     noise: float = 0.0,
     bias: float = 0.0,
-    near: float = 0.0,
 ) -> TensorParity:
     """Compare the integers of a Keras tensor with the file's, in whichever layout of the file fits best.
 
-    A difference of no more than `noise`, in float units, counts as 0. One that rounding a bias by up to `bias` explains
-    counts as one step. Values within `near` of the boundary between two integers are at ties.
+    A difference of no more than `noise`, in float units, counts as 0. One that a rounded bias explains, which moves
+    values by up to `bias`, counts as one step. Values within `bias` of the boundary between two integers are at ties.
     """
     ours = numerics.quantize(source.astype(np.float32), qparams).astype(np.int64)
     candidates = fitting_layouts(codes.astype(np.int64), ours.shape, pads, int(qparams.zero_point))
@@ -106,7 +105,7 @@ def compare_codes(
     by_bias = int(difference[coarse].max(initial=0))
     flips = difference == 1
     boundaries = ((ours[flips] + theirs[flips]) / 2 - float(qparams.zero_point)) * scale
-    at_ties = int(coarse.sum()) + int((np.abs(source[flips] - boundaries) <= near).sum())
+    at_ties = int(coarse.sum()) + int((np.abs(source[flips] - boundaries) <= bias).sum())
     difference = np.where(coarse, 1, difference)
     off_by_one, worst = int((difference == 1).sum()), int(difference.max(initial=0))
     return TensorParity(name, ours.size, off_by_one, worst, by_bias, at_ties)

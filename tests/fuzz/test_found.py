@@ -305,6 +305,17 @@ model = keras.Model(x, layers.ReLU(name='relu')(layers.GaussianNoise(0.1, name='
         (),
         "onnxruntime",
     ),
+    Finding(
+        "a SiLU of -49 and less, 1e-20 in TensorFlow and 0 in ONNX Runtime",
+        """
+x = keras.Input((4, 8, 8), name='x')
+y = layers.ReLU(max_value=6.0, name='relu')(x)
+model = keras.Model(x, layers.Dense(3, activation='silu', name='dense')(y))
+""",
+        ({"name": "dense", "quantize_output": True},),
+        seed=6885,
+        hard=True,
+    ),
 ]
 
 

@@ -51,7 +51,7 @@ def test_one_step_is_none_of_the_bias_s():
 )
 def test_values_near_the_boundary_between_two_integers_are_counted(ours, codes, at_ties):
     """The second value of a row with no tie is equal; two steps are no tie."""
-    assert compared(ours, codes, near=0.02).at_ties == at_ties
+    assert compared(ours, codes, bias=0.02).at_ties == at_ties
 
 
 def test_what_a_bias_explains_is_at_ties():
