@@ -102,7 +102,7 @@ def compare_codes(
     difference = np.where(difference * scale <= noise, 0, difference)
     # Values that lie `bias` apart have integers that lie one step further apart at most.
     coarse = (difference > 1) & ((difference - 1) * scale <= noise + bias)
-    by_bias = int(difference[coarse].max(initial=0))
+    by_bias = int(difference[coarse & ((difference - 1) * scale > noise)].max(initial=0))
     flips = difference == 1
     boundaries = ((ours[flips] + theirs[flips]) / 2 - float(qparams.zero_point)) * scale
     at_ties = int(coarse.sum()) + int((np.abs(source[flips] - boundaries) <= bias).sum())

@@ -1,15 +1,16 @@
 """How far errors that a correct file may have move its tensors, measured in the file, every part fed its own integers.
 
-There are two. The file rounds int32 biases and Keras does not: half of a scale `s_x * s_w` is negligible with 8-bit
-weights, and with 2-bit ones it may exceed the steps of the next pair. And functions that saturate have an absolute
-error, not a relative one: TensorFlow gives 3e-20 for sigmoid(-45), ONNX Runtime 0. What arrives at a pair depends on
-the functions between: SiLU multiplies the error of its sigmoid by its input.
+There are three. The file rounds int32 biases and Keras does not: half of a scale `s_x * s_w` is negligible with 8-bit
+weights, and with 2-bit ones it may exceed the steps of the next pair. Functions that saturate have an absolute error,
+not a relative one: TensorFlow gives 3e-20 for sigmoid(-45), ONNX Runtime 0. And sums in another order differ by a part
+of their largest terms: of terms up to 1e30, one program may get 0 and the other 1e23. What arrives at a pair depends
+on the functions between: SiLU multiplies the error of its sigmoid by its input.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -22,8 +23,10 @@ from qdq_workbench.onnx_graph.sessions import make_session, run_once, with_outpu
 from qdq_workbench.verification.alone import cut_behind
 
 Arrays = Mapping[str, np.ndarray]
-#: The absolute error of functions that saturate: twice the spacing of float32 numbers just above 1.
+#: The absolute error of functions that saturate, twice the spacing of float32 numbers just above 1; of sums, relative
+#: to the largest value of their tensor, which is seldom smaller than the terms.
 SPACINGS = 2 * 2.0**-23
+_SUMS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 # The bodies of loops hold the sigmoid and tanh of recurrent layers.
 _SATURATING = frozenset(
     {"Erf", "GRU", "Gelu", "HardSigmoid", "LSTM", "Loop", "RNN", "Scan", "Sigmoid", "Softmax", "Tanh"}
@@ -37,7 +40,7 @@ class KnownError(NamedTuple):
     """The largest change of one tensor.
 
     Args:
-        functions: By the absolute errors of functions that saturate.
+        functions: By the float errors of functions that saturate, and of sums.
         biases: By the rounding of int32 biases.
     """
 
@@ -46,7 +49,7 @@ class KnownError(NamedTuple):
 
 
 class KnownErrors:
-    """Runs a file with the results of saturating functions, and with its int32 biases, moved by up to their errors.
+    """Runs a file with results of saturating functions and sums, and with its int32 biases, moved by their errors.
 
     Args:
         proto: The file, in float32.
@@ -64,22 +67,31 @@ class KnownErrors:
 
     @functools.cached_property
     def _of_functions(self) -> dict[str, float]:
-        nodes = [node for node in self._graph.nodes if node.op_type in _SATURATING]
-        return self._changes({tensor: np.asarray(SPACINGS) for node in nodes for tensor in node.output if tensor})
+        nodes = [node for node in self._graph.nodes if node.op_type in _SATURATING | _SUMS]
+        sums = {tensor for node in nodes if node.op_type in _SUMS for tensor in node.output}
+        bounds = {tensor: np.asarray(SPACINGS) for node in nodes for tensor in node.output if tensor}
+        return self._changes(bounds, sums)
 
     @functools.cached_property
     def _of_biases(self) -> dict[str, float]:
         return self._changes(dict(_half_scales(self._graph)))
 
-    def _changes(self, bounds: Arrays) -> dict[str, float]:
-        """Return the largest change of every pair's source and output when the values of some tensors are moved."""
+    def _changes(self, bounds: Arrays, relative: Collection[str] = ()) -> dict[str, float]:
+        """Return the largest change of every pair's source and output when the values of some tensors are moved.
+
+        Bounds of those in `relative` are relative to the largest value of the tensor.
+        """
         if not bounds:
             return {}
         ends = [tensor for node in self._quantizers for tensor in (node.input[0], node.output[0])]
         exposed = with_outputs(self._proto, [*ends, *bounds])
         names = [value.name for value in exposed.graph.output]
         base = dict(zip(names, run_once(make_session(exposed, optimized=False), names, self._inputs), strict=True))
-        moving = {tensor: bound for tensor, bound in bounds.items() if base[tensor].dtype == np.float32}
+        moving = {
+            tensor: bound * float(np.abs(base[tensor]).max(initial=0.0)) if tensor in relative else bound
+            for tensor, bound in bounds.items()
+            if base[tensor].dtype == np.float32
+        }
         codes = {node.output[0]: base[node.output[0]] for node in self._quantizers}
         parts = _with_errors(cut_behind(exposed, codes), {tensor: base[tensor] for tensor in moving})
         session = make_session(parts, optimized=False)

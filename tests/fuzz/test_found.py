@@ -316,6 +316,25 @@ model = keras.Model(x, layers.Dense(3, activation='silu', name='dense')(y))
         seed=6885,
         hard=True,
     ),
+    Finding(
+        "sums of terms up to 1e30, 0 in one program and more than 6 in the other",
+        """
+x = keras.Input((7, 7, 4), name='x')
+model = keras.Model(x, layers.Dense(5, use_bias=False, activation='relu6', name='dense')(x))
+""",
+        (
+            {
+                "name": "dense",
+                "quantize_output": True,
+                "quantize_config": qdq.LayerQuantizeConfig(
+                    weight={"num_bits": 4, "symmetric": False, "narrow_range": False}
+                ),
+            },
+        ),
+        "onnxruntime",
+        seed=8575,
+        hard=True,
+    ),
 ]
 
 

@@ -34,6 +34,13 @@ def test_what_the_rounding_of_a_bias_explains_counts_as_one_step(bias, off, wors
     assert (parity.off_by_one, parity.worst, parity.by_bias) == (off, worst, by_bias)
 
 
+@pytest.mark.parametrize(("noise", "by_bias"), [(0.99, 3), (1.0, 0)])
+def test_what_noise_explains_is_not_the_bias_s(noise, by_bias):
+    parity = compared([0.0], [3], noise=noise, bias=1.0)
+
+    assert (parity.off_by_one, parity.worst, parity.by_bias) == (1, 1, by_bias)
+
+
 def test_one_step_is_none_of_the_bias_s():
     parity = compared([0.0, 0.0], [1, 0], bias=100.0)
 
