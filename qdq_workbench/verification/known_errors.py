@@ -20,6 +20,8 @@ from onnx import helper
 from qdq_workbench.onnx_graph.batches import first_batch
 from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE, QDQGraph, attribute
 from qdq_workbench.onnx_graph.sessions import make_session, run_once, with_outputs
+from qdq_workbench.quantizers.blocks import spread
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 from qdq_workbench.verification.alone import cut_behind
 
 Arrays = Mapping[str, np.ndarray]
@@ -119,9 +121,7 @@ def _half_scales(graph: QDQGraph) -> Iterator[tuple[str, np.ndarray]]:
             continue
         scale = np.asarray(parameters[0], np.float64)
         if scale.size > 1:
-            shape = [1] * codes.ndim
-            shape[attribute(node, "axis", 1) % codes.ndim] = scale.size
-            scale = scale.reshape(shape)
+            scale = spread(scale, codes.shape, QuantizerSpec(axis=attribute(node, "axis", 1)))
         yield node.output[0], scale / 2.0
 
 

@@ -78,7 +78,12 @@ class Parity:
     def _tensors(self) -> list[TensorParity]:
         found = self._compared_tensors(known_errors=False)
         # Few models need them, and they take two dozen runs of the file.
-        return found if all(tensor.worst <= 1 for tensor in found) else self._compared_tensors(known_errors=True)
+        return found if all(tensor.worst <= 1 for tensor in found) else self._excused_tensors
+
+    @functools.cached_property
+    def _excused_tensors(self) -> list[TensorParity]:
+        """The comparison of `tensors` with the errors that a correct file may have."""
+        return self._compared_tensors(known_errors=True)
 
     def _compared_tensors(self, *, known_errors: bool) -> list[TensorParity]:
         """Compare all pairs in the file, with or without the errors that a correct file may have."""
@@ -305,7 +310,7 @@ class Parity:
             allowed[name] += sum(self._known_errors.of(name))
         steps = {tensor.name: float(qparams.scale) for tensor, qparams in self._activation_grids}
         samples, generator = list(self._inputs.values()), np.random.default_rng(0)
-        for parity in self._compared_tensors(known_errors=True):
+        for parity in self._excused_tensors:
             if not parity.at_ties:
                 continue
             behind = BehindTensors(self._q_model, samples, [self._tensor_of[parity.tensor]])
