@@ -29,6 +29,7 @@ from qdq_workbench.graph_builder.functional_models import (
 from qdq_workbench.graph_builder.keras_integers import float_copy, has_integers, integers_of
 from qdq_workbench.graph_builder.layer_parts import takes_training
 from qdq_workbench.graph_builder.references import TensorRef
+from qdq_workbench.graph_builder.returned_dtypes import returned_dtypes
 from qdq_workbench.graph_builder.steps import Step, Trace, unique_tensors
 from qdq_workbench.placement.unknown_layers import NOT_ENTERED
 
@@ -309,8 +310,8 @@ class _Reader:
         path = self._paths[id(operation)]
         name = path if count == 0 else self._free_name(f"{path}#{count}")
         tensor_names = tuple(name if index == 0 else f"{name}:{index}" for index in range(len(outputs)))
-        for tensor_name, tensor in zip(tensor_names, outputs, strict=True):
-            dtype = keras.backend.standardize_dtype(tensor.dtype)
+        dtypes = returned_dtypes(operation, call, outputs, self.tensors)
+        for tensor_name, tensor, dtype in zip(tensor_names, outputs, dtypes, strict=True):
             self.tensors[tensor_name] = Tensor(tensor_name, tuple(tensor.shape), dtype, name)
             self.keras_tensors[tensor_name] = tensor
             names[id(tensor)] = tensor_name

@@ -43,7 +43,28 @@ x = keras.Input((5,), name='x', dtype='int32')
 y = layers.RepeatVector(3, name='repeat')(x)
 model = keras.Model(x, y - y)
 """,
-        ({"name": "repeat", "quantize_output": True},),
+        ({"name": "rep*", "match": "glob", "quantize_output": True},),
+    ),
+    Finding(
+        "a layer reads a tensor and, behind a layer that vanishes, the pair on it",
+        """
+x = keras.Input((5, 2), name='x')
+y = layers.ReLU(name='relu')(x)
+z = layers.ActivityRegularization(l2=0.01, name='nothing')(y)
+model = keras.Model(x, layers.GroupQueryAttention(3, 4, 2, name='attention')(y, z, return_attention_scores=True)[1])
+""",
+        ({"name": "attention", "quantize_input": False}, {"name": "nothing", "quantize_weight": False}),
+        "openvino",
+    ),
+    Finding(
+        "integers that a layer declares as half-precision numbers and its reader computes in float32",
+        """
+keras.config.set_dtype_policy('mixed_float16')
+x = keras.Input((5,), name='x', dtype='int32')
+y = layers.RepeatVector(3, name='repeat')(x)
+model = keras.Model(x, layers.Attention(score_mode='concat', name='attention')([y, y]))
+""",
+        ({"name": "attention", "quantize_weight": False},),
     ),
     Finding(
         "ONNX Runtime returns an output that is also quantized inside as its dequantized value",
