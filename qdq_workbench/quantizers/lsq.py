@@ -24,6 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 from qdq_workbench.quantizers import numerics, replicas
+from qdq_workbench.quantizers._xla import chosen, traced_for_xla
 from qdq_workbench.quantizers.block_tensors import reduced
 from qdq_workbench.quantizers.fake_quantize import along_axis, grid_tensors
 from qdq_workbench.quantizers.gradients import custom_gradient
@@ -207,8 +208,11 @@ class LSQQuantizer(Quantizer):
     def _started(self, x: Any, begins: Any, step: Any, zero_point: Any) -> tuple[Any, Any]:
         """Return the initial step and zero point if `begins`, from all replicas' batches; else the current ones."""
         if replicas.count() == 1:
-            return tf.cond(
-                begins, lambda: self._start(*self._statistics(x), step, zero_point), lambda: (step, zero_point)
+            return chosen(
+                begins,
+                lambda: self._start(*self._statistics(x), step, zero_point),
+                lambda: (step, zero_point),
+                xla=traced_for_xla(),
             )
         infinite = tf.fill(tf.shape(step), np.inf)
         low, high, size = tf.cond(

@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from qdq_workbench._interrupts import interrupts_held
-from qdq_workbench.quantizers._xla import traced_for_xla
+from qdq_workbench.quantizers._xla import chosen, traced_for_xla
 from qdq_workbench.quantizers.fake_quantize import fake_quantize_weight, gradient_of_grid, nearest_on_grid
 from qdq_workbench.quantizers.gradients import custom_gradient
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
@@ -48,7 +48,7 @@ def fake_quantize_weight_if(active: Any, w: Any, spec: QuantizerSpec) -> Any:
 
     The weight has a known rank. The gradient passes unchanged in both cases, so it needs no condition.
     """
-    forward = _weight_function(spec, w.shape.rank, w.dtype)
+    forward = _weight_function(spec, w.shape.rank, w.dtype, traced_for_xla())
 
     @custom_gradient
     def quantized(values: Any) -> tuple[Any, Callable[[Any], Any]]:
@@ -65,7 +65,8 @@ def update_if(when: Any, x: Any, low: Any, high: Any, quantizer: Any) -> tuple[A
     The batch has a known rank. The quantizer is one of the library's own: equal settings share a function.
     """
     # A copy, because a key of the cache must not change, and the grid of a quantizer may be replaced.
-    new_low, new_high = _update_function(copy.copy(quantizer), x.shape.rank, x.dtype)(when, x, low, high)
+    update = _update_function(copy.copy(quantizer), x.shape.rank, x.dtype, traced_for_xla())
+    new_low, new_high = update(when, x, low, high)
     for new, old in ((new_low, low), (new_high, high)):
         new.set_shape(old.shape)
     return new_low, new_high
@@ -77,13 +78,14 @@ def _pair_functions(spec: QuantizerSpec, rank: int, dtype: Any, xla: bool) -> tu
     values, ends = tf.TensorSpec([None] * rank, dtype), _range_spec(spec, rank)
 
     def forward(x: Any, minimum: Any, maximum: Any, active: Any) -> Any:
-        return tf.cond(active, lambda: nearest_on_grid(x, minimum, maximum, spec), lambda: tf.identity(x))
+        return chosen(active, lambda: nearest_on_grid(x, minimum, maximum, spec), lambda: tf.identity(x), xla=xla)
 
     def backward(upstream: Any, x: Any, minimum: Any, maximum: Any, active: Any) -> Any:
-        return tf.cond(
+        return chosen(
             active,
             lambda: gradient_of_grid(upstream, x, minimum, maximum, spec, xla=xla),
             lambda: tf.identity(upstream),
+            xla=xla,
         )
 
     rest = [ends, ends, _FLAG]
@@ -91,21 +93,21 @@ def _pair_functions(spec: QuantizerSpec, rank: int, dtype: Any, xla: bool) -> tu
 
 
 @functools.lru_cache(maxsize=256)
-def _weight_function(spec: QuantizerSpec, rank: int, dtype: Any) -> Any:
+def _weight_function(spec: QuantizerSpec, rank: int, dtype: Any, xla: bool) -> Any:
     """Return the function of a weight."""
 
     def forward(w: Any, active: Any) -> Any:
-        return tf.cond(active, lambda: fake_quantize_weight(w, spec), lambda: tf.identity(w))
+        return chosen(active, lambda: fake_quantize_weight(w, spec), lambda: tf.identity(w), xla=xla)
 
     return _traced(forward, [tf.TensorSpec([None] * rank, dtype), _FLAG])
 
 
 @functools.lru_cache(maxsize=256)
-def _update_function(quantizer: Any, rank: int, dtype: Any) -> Any:
+def _update_function(quantizer: Any, rank: int, dtype: Any, xla: bool) -> Any:
     """Return the function that merges the range of a batch into a range."""
 
     def update(when: Any, x: Any, low: Any, high: Any) -> tuple[Any, Any]:
-        return tf.cond(when, lambda: quantizer.merged(low, high, *quantizer.observe(x)), lambda: (low, high))
+        return chosen(when, lambda: quantizer.merged(low, high, *quantizer.observe(x)), lambda: (low, high), xla=xla)
 
     ends = _range_spec(quantizer.spec, rank)
     return _traced(update, [_FLAG, tf.TensorSpec([None] * rank, dtype), ends, ends])

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from qdq_workbench.graph_builder import layer_weights
+from qdq_workbench.quantizers._xla import traced_for_xla
 from qdq_workbench.quantizers.fake_quantize import fake_quantize_weight
 from qdq_workbench.quantizers.kept import KeptQuantizer
 from qdq_workbench.quantizers.shared_functions import fake_quantize_weight_if
@@ -148,7 +149,8 @@ def _switched(enabled: Any, weight: Any, spec: QuantizerSpec) -> Any:
 
 
 def _worth_compiling(weight: Any) -> bool:
-    # Compiling takes as long as some twenty eager calls, and TensorFlow warns of every further shape.
-    if tf.executing_eagerly():
+    # Compiling takes as long as some twenty eager calls, and TensorFlow warns of every further shape. What is compiled
+    # as a whole needs no compiled part.
+    if tf.executing_eagerly() or traced_for_xla():
         return False
     return sys.platform == "linux" and weight.shape.num_elements() >= _WORTH_COMPILING
