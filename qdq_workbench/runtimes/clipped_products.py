@@ -15,8 +15,13 @@ from qdq_workbench.runtimes.facts import PlanFacts
 from qdq_workbench.runtimes.propagation import propagation_of
 
 _CLIPPING = get_target("onnxruntime").fused_activations
-# Activations that are one node of the file; others read their input several times.
-_READ_ONCE = _CLIPPING | {"linear", "sigmoid", "tanh", "softmax", "leaky_relu", "elu"}
+# What reads its input several times, as tf2onnx writes it. A reader that is not listed counts once, which at worst
+# calls a product float that is not.
+_ACTIVATIONS_THAT_READ_AGAIN = {
+    *("gelu", "silu", "hard_silu", "mish", "celu", "squareplus", "prelu", "tanh_shrink", "sparsemax"),
+    *("soft_shrink", "hard_shrink", "sparse_plus", "sparse_sigmoid"),
+}
+_READ_AGAIN = ("RMSNormalization", "UnitNormalization", "Square", "Std", "Var", "Logsumexp")
 
 
 def clipped_result(facts: PlanFacts, node: Node) -> str | None:
@@ -76,7 +81,14 @@ def _reads(facts: PlanFacts, tensor: str) -> int:
             elif vanishes(node):
                 pending.append(node.outputs[0])
             else:
-                once = activation_name(node) in _READ_ONCE and not node.class_name.endswith("Normalization")
-                count += 1 if once else 2
+                count += _times_read(node, index)
         count += len(grids)
     return count
+
+
+def _times_read(node: Node, index: int) -> int:
+    """Return how many nodes of the file read an input of a layer."""
+    if node.is_a("Stack") and node.inputs[index] in node.inputs[:index]:
+        return 0  # every tensor gets its new axis once
+    again = is_activation(node) and activation_name(node) in _ACTIVATIONS_THAT_READ_AGAIN
+    return 2 if again or node.is_a(*_READ_AGAIN) else 1

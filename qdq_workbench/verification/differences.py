@@ -27,7 +27,8 @@ class TensorParity:
         worst: The largest difference that no bias explains, in steps.
         by_bias: The largest difference that the rounding of an int32 bias explains, in steps; 0 if none exceeds one.
         at_ties: How many of the values that are off by one are so close to the boundary between two integers that the
-            rounding of an int32 bias may have moved them over it.
+            rounding of an int32 bias may have moved them over it; and how many differ by the error of a float operator.
+        by_float: The largest difference that the error of a float operator explains, in steps; 0 for none.
     """
 
     tensor: str
@@ -36,6 +37,7 @@ class TensorParity:
     worst: int
     by_bias: int = 0
     at_ties: int = 0
+    by_float: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,16 +101,18 @@ def compare_codes(
     theirs = min(candidates, key=lambda candidate: np.abs(ours - candidate).sum())
     difference = np.abs(ours - theirs)
     scale = float(qparams.scale)
-    difference = np.where(difference * scale <= noise, 0, difference)
+    of_floats = (difference > 0) & (difference * scale <= noise)
+    by_float = int(difference[of_floats].max(initial=0))
+    difference = np.where(of_floats, 0, difference)
     # Values that lie `bias` apart have integers that lie one step further apart at most.
     coarse = (difference > 1) & ((difference - 1) * scale <= noise + bias)
     by_bias = int(difference[coarse & ((difference - 1) * scale > noise)].max(initial=0))
     flips = difference == 1
     boundaries = ((ours[flips] + theirs[flips]) / 2 - float(qparams.zero_point)) * scale
-    at_ties = int(coarse.sum()) + int((np.abs(source[flips] - boundaries) <= bias).sum())
+    at_ties = int((coarse | of_floats).sum()) + int((np.abs(source[flips] - boundaries) <= bias).sum())
     difference = np.where(coarse, 1, difference)
     off_by_one, worst = int((difference == 1).sum()), int(difference.max(initial=0))
-    return TensorParity(name, ours.size, off_by_one, worst, by_bias, at_ties)
+    return TensorParity(name, ours.size, off_by_one, worst, by_bias, at_ties, by_float)
 
 
 def require_fitting(candidates: list[np.ndarray], tensor: str, values: np.ndarray, wanted: np.ndarray) -> None:

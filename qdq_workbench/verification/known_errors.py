@@ -1,16 +1,15 @@
 """How far errors that a correct file may have move its tensors, measured in the file, every part fed its own integers.
 
-There are three. The file rounds int32 biases and Keras does not: half of a scale `s_x * s_w` is negligible with 8-bit
-weights, and with 2-bit ones it may exceed the steps of the next pair. Functions that saturate have an absolute error,
-not a relative one: TensorFlow gives 3e-20 for sigmoid(-45), ONNX Runtime 0. And sums in another order differ by a part
-of their largest terms: of terms up to 1e30, one program may get 0 and the other 1e23. What arrives at a pair depends
-on the functions between: SiLU multiplies the error of its sigmoid by its input.
+There are two kinds. The file rounds int32 biases and Keras does not: half of a scale `s_x * s_w` is negligible with
+8-bit weights, and with 2-bit ones it may exceed the steps of the next pair. And operators that compute in float have
+errors, of which `float_errors` lists those that matter. What arrives at a pair depends on the functions between: SiLU
+multiplies the error of its sigmoid by its input.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -23,16 +22,9 @@ from qdq_workbench.onnx_graph.sessions import make_session, run_once, with_outpu
 from qdq_workbench.quantizers.blocks import spread
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 from qdq_workbench.verification.alone import cut_behind
+from qdq_workbench.verification.float_errors import SPACINGS, Arrays, largest_term
 
-Arrays = Mapping[str, np.ndarray]
-#: The absolute error of functions that saturate, twice the spacing of float32 numbers just above 1; of sums, relative
-#: to the largest value of their tensor, which is seldom smaller than the terms.
-SPACINGS = 2 * 2.0**-23
-_SUMS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
-# The bodies of loops hold the sigmoid and tanh of recurrent layers.
-_SATURATING = frozenset(
-    {"Erf", "GRU", "Gelu", "HardSigmoid", "LSTM", "Loop", "RNN", "Scan", "Sigmoid", "Softmax", "Tanh"}
-)
+Bounds = Callable[[Arrays], Arrays]  # the largest errors by tensor, from the values of tensors by name
 # Fractions of the bound by which all values move together: a function may have its extremum between the bounds.
 _TOGETHER = (-1.0, -0.75, -0.5, -0.25, 0.25, 0.5, 0.75, 1.0)
 _APART = 4  # runs in which every value moves up or down by itself, which shows in differences and sums
@@ -42,7 +34,7 @@ class KnownError(NamedTuple):
     """The largest change of one tensor.
 
     Args:
-        functions: By the float errors of functions that saturate, and of sums.
+        functions: By the errors of operators that compute in float.
         biases: By the rounding of int32 biases.
     """
 
@@ -51,7 +43,7 @@ class KnownError(NamedTuple):
 
 
 class KnownErrors:
-    """Runs a file with results of saturating functions and sums, and with its int32 biases, moved by their errors.
+    """Runs a file with results of operators that compute in float, and with its int32 biases, moved by their errors.
 
     Args:
         proto: The file, in float32.
@@ -69,31 +61,33 @@ class KnownErrors:
 
     @functools.cached_property
     def _of_functions(self) -> dict[str, float]:
-        nodes = [node for node in self._graph.nodes if node.op_type in _SATURATING | _SUMS]
-        sums = {tensor for node in nodes if node.op_type in _SUMS for tensor in node.output}
-        bounds = {tensor: np.asarray(SPACINGS) for node in nodes for tensor in node.output if tensor}
-        return self._changes(bounds, sums)
+        found = [(node, term) for node in self._graph.nodes if (term := largest_term(node)) is not None]
+
+        def bounds(values: Arrays) -> Arrays:
+            known = {**{name: self._graph.constant(name) for name in self._graph.tensors}, **values}
+            errors = [(node.output, SPACINGS * term(node, known)) for node, term in found if _is_float(node, values)]
+            return {tensor: error for outputs, error in errors for tensor in outputs if tensor}
+
+        return self._changes([name for node, _ in found for name in (*node.input, *node.output)], bounds)
 
     @functools.cached_property
     def _of_biases(self) -> dict[str, float]:
-        return self._changes(dict(_half_scales(self._graph)))
+        bounds = dict(_half_scales(self._graph))
+        return self._changes(list(bounds), lambda _: bounds)
 
-    def _changes(self, bounds: Arrays, relative: Collection[str] = ()) -> dict[str, float]:
-        """Return the largest change of every pair's source and output when the values of some tensors are moved.
+    def _changes(self, asked: list[str], bounds: Bounds) -> dict[str, float]:
+        """Return the largest change of every pair's source and output when values are moved by their bounds.
 
-        Bounds of those in `relative` are relative to the largest value of the tensor.
+        `bounds` gets the values of the tensors that are `asked` for, and of the inputs.
         """
-        if not bounds:
+        if not asked:
             return {}
         ends = [tensor for node in self._quantizers for tensor in (node.input[0], node.output[0])]
-        exposed = with_outputs(self._proto, [*ends, *bounds])
+        exposed = with_outputs(self._proto, [*ends, *asked])
         names = [value.name for value in exposed.graph.output]
         base = dict(zip(names, run_once(make_session(exposed, optimized=False), names, self._inputs), strict=True))
-        moving = {
-            tensor: bound * float(np.abs(base[tensor]).max(initial=0.0)) if tensor in relative else bound
-            for tensor, bound in bounds.items()
-            if base[tensor].dtype == np.float32
-        }
+        found = bounds({**self._inputs, **base})
+        moving = {tensor: bound for tensor, bound in found.items() if base[tensor].dtype == np.float32}
         codes = {node.output[0]: base[node.output[0]] for node in self._quantizers}
         parts = _with_errors(cut_behind(exposed, codes), {tensor: base[tensor] for tensor in moving})
         session = make_session(parts, optimized=False)
@@ -110,6 +104,10 @@ class KnownErrors:
     @functools.cached_property
     def _quantizers(self) -> list[onnx.NodeProto]:
         return [node for node in self._graph.nodes if node.op_type == QUANTIZE]
+
+
+def _is_float(node: onnx.NodeProto, values: Arrays) -> bool:
+    return all(values[tensor].dtype == np.float32 for tensor in node.output if tensor)
 
 
 def _half_scales(graph: QDQGraph) -> Iterator[tuple[str, np.ndarray]]:

@@ -41,6 +41,13 @@ def test_what_noise_explains_is_not_the_bias_s(noise, by_bias):
     assert (parity.off_by_one, parity.worst, parity.by_bias) == (1, 1, by_bias)
 
 
+@pytest.mark.parametrize(("noise", "at_ties", "by_float"), [(0.49, 0, 0), (0.5, 1, 1), (1.5, 2, 3)])
+def test_what_noise_explains_is_counted_with_its_largest_difference(noise, at_ties, by_float):
+    parity = compared([0.0, 0.0, 0.0], [1, 0, -3], noise=noise)
+
+    assert (parity.at_ties, parity.by_float) == (at_ties, by_float)
+
+
 def test_one_step_is_none_of_the_bias_s():
     parity = compared([0.0, 0.0], [1, 0], bias=100.0)
 

@@ -150,6 +150,31 @@ def test_sums_have_an_error_relative_to_the_largest():
     assert KnownErrors(proto, {"x": x[:1]}).of("y").functions == 0.0
 
 
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [("Add", ["x", "offset"], ["far"], {}), ("Sub", ["far", "offset"], ["y"], {})],
+        [("Mul", ["x", "offset"], ["far"], {}), ("ReduceMean", ["far"], ["y"], {"axes": [1], "keepdims": 1})],
+    ],
+    ids=["difference", "mean"],
+)
+def test_sums_have_an_error_relative_to_their_terms(nodes):
+    """The terms cancel: of x + 1e4 - 1e4, little is left, and the same of the mean of 1e4 and -1e4."""
+    proto = file_of(*nodes, offset=np.float32(1e4))
+    x = np.array([[1, -1, 1, -1]], np.float32)
+    assert KnownErrors(proto, {"x": x}).of("y").functions == pytest.approx(1e4 * SPACINGS, rel=1.1)
+
+
+@pytest.mark.parametrize(("size", "largest"), [(1e4, 1e4), (1.0, 1.0)])
+def test_a_normalization_has_the_error_of_what_it_subtracts(size, largest):
+    """Of one value, the mean is the value itself, and the deviation the root of epsilon."""
+    node = ("LayerNormalization", ["x", "gamma", "beta"], ["y"], {"axis": -1, "epsilon": 1e-4})
+    proto = file_of(node, gamma=np.full(4, 2.0, np.float32), beta=np.zeros(4, np.float32))
+    x = np.full((3, 4), size, np.float32)
+    found = KnownErrors(proto, {"x": x}).of("y").functions
+    assert found == pytest.approx(largest / 1e-2 * 2.0 * SPACINGS, rel=1e-2)
+
+
 @pytest.mark.parametrize("op", ["Exp", "Relu", "Softplus", "LogSoftmax"])
 def test_others_have_none(op):
     assert KnownErrors(file_of((op, ["x"], ["y"], {})), {"x": LINES}).of("y") == KnownError()
@@ -181,6 +206,21 @@ def test_a_dead_activation_is_no_difference(activation, wrap, tmp_path, monkeypa
     data = np.random.default_rng(0).normal(size=(32, 4)).astype("float32")
     qdq.calibrate(q_model, data, verbose=False)
     assert np.abs(q_model.activation_ranges()["gate"]).max() < 1e-15
+    path = qdq.export_onnx(q_model, tmp_path / "model.onnx").path
+    assert failed(path, q_model, data) == []
+    without_errors(monkeypatch)
+    assert "tensor by tensor" in failed(path, q_model, data)
+
+
+def test_a_normalization_of_one_value_is_no_difference(tmp_path, monkeypatch):
+    """Its result is beta; Keras adds and subtracts 1e4 / sqrt(epsilon) on the way, ONNX Runtime does not."""
+    x = keras.Input((5, 1), name="x")
+    model = keras.Model(x, layers.LayerNormalization(beta_initializer=keras.initializers.Constant(0.128))(x))
+    spec = qdq.QuantizationSpec()
+    spec.add("LayerNormalization", is_keras_class=True, quantize_output=True)
+    q_model = qdq.quantize_model(model, quantization_spec=spec, target="tensorrt")
+    data = np.random.default_rng(0).choice(np.float32([0.5, 7e3, 1e4]), (64, 5, 1))
+    qdq.calibrate(q_model, data, verbose=False)
     path = qdq.export_onnx(q_model, tmp_path / "model.onnx").path
     assert failed(path, q_model, data) == []
     without_errors(monkeypatch)

@@ -155,3 +155,26 @@ def test_a_constant_that_the_rounding_of_its_bias_moves_over_a_tie_is_allowed(tm
     (found,) = parity.end_to_end(optimized=False)
     assert found.passed
     assert found.mean_difference > allowed["conv"]
+
+
+def test_a_step_of_the_kernel_of_a_softmax_is_allowed(tmp_path):
+    """ONNX Runtime's softmax of integers returns the integer below 1 for 1; one sample has few others beside it."""
+    keras.utils.set_random_seed(0)
+    logits = keras.Input((6, 6), name="logits")
+    model = keras.Model(logits, layers.Dense(1, name="head")(layers.Softmax(name="softmax")(logits)))
+    spec = qdq.QuantizationSpec()
+    spec.add("softmax", quantize_output=True)
+    spec.add("head", quantize_input=False, quantize_weight=False)
+    q_model = qdq.quantize_model(model, quantization_spec=spec, target="onnxruntime")
+    data = 1e6 * np.eye(6, dtype=np.float32)[None]
+    qdq.calibrate(q_model, np.concatenate([data, -data]), verbose=False)
+    path = qdq.export_onnx(q_model, tmp_path / "model.onnx").path
+    parity = Parity(onnx.load(path), q_model, {"logits": data})
+    allowed = parity._keras_outputs[1]["head"]
+    assert parity._allowed_by_kernels["head"] > allowed
+    (found,) = parity.end_to_end(optimized=True)
+    assert allowed < found.mean_difference <= found.allowed == parity._allowed_by_kernels["head"]
+
+
+def test_kernels_allow_nothing_without_a_softmax(parity):
+    assert set(parity._allowed_by_kernels.values()) == {0.0}
