@@ -62,9 +62,11 @@ class KnownErrors:
     @functools.cached_property
     def _of_functions(self) -> dict[str, float]:
         found = [(node, term) for node in self._graph.nodes if (term := largest_term(node)) is not None]
+        named = ((name, self._graph.constant(name)) for node, _ in found for name in node.input)
+        constants = {name: value for name, value in named if value is not None}
 
         def bounds(values: Arrays) -> Arrays:
-            known = {**{name: self._graph.constant(name) for name in self._graph.tensors}, **values}
+            known = {**constants, **values}
             errors = [(node.output, SPACINGS * term(node, known)) for node, term in found if _is_float(node, values)]
             return {tensor: error for outputs, error in errors for tensor in outputs if tensor}
 
