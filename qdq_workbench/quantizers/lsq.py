@@ -120,6 +120,14 @@ class LSQQuantizer(Quantizer):
             variables["zero_point_var"].assign(zero_point)
         return self._range(step, zero_point)
 
+    def _fake_quantize_if(self, active: Any, x: Any, low: Any, high: Any, variables: Mapping[str, Any]) -> Any:
+        """Fake-quantize a tensor if `active`; where XLA compiles without a condition, as `chosen` does."""
+        if type(self) is not LSQQuantizer or not traced_for_xla():
+            return super()._fake_quantize_if(active, x, low, high, variables)
+        # The grid of an empty range has no numbers, and gradients of 0 times NaN are NaN.
+        low, high = tf.where(active, low, 0.0), tf.where(active, high, 1.0)
+        return tf.where(active, self.fake_quantize(x, low, high, {**variables, "active": active}), x)
+
     def fake_quantize(self, inputs: Any, low: Any, high: Any, weights: Mapping[str, Any]) -> Any:
         """Fake-quantize a tensor, with the gradients of the paper for the tensor and the step.
 
@@ -128,7 +136,8 @@ class LSQQuantizer(Quantizer):
             low: Lowest value of the range.
             high: Highest value of the range.
             weights: The variables created by `build`. An entry "frozen" that is true stops the gradient of the step;
-                an entry "batched" tells whether the first axis of the tensor is the batch.
+                an entry "batched" tells whether the first axis of the tensor is the batch; an entry "active" that is
+                false makes the gradient of the step 0 also for NaN.
         """
         # `grid_tensors` stops gradients; the step gets its own from `learned`.
         of_scales = grid_tensors(low, high, self.spec)
@@ -145,7 +154,9 @@ class LSQQuantizer(Quantizer):
                 inside = tf.logical_and(place > code_low, place < code_high)
                 of_step = tf.cast(upstream, tf.float32) * tf.where(inside, codes - place, codes)
                 factor = self._gradient_factor(values, *of_scales[1:], batched=batched) * (1.0 - frozen)
-                return tf.where(inside, upstream, tf.zeros([], upstream.dtype)), self._total(of_step) * factor
+                total = self._total(of_step) * factor
+                total = tf.where(weights["active"], total, 0.0) if "active" in weights else total
+                return tf.where(inside, upstream, tf.zeros([], upstream.dtype)), total
 
             return tf.cast(codes * scale, values.dtype), gradients
 

@@ -159,7 +159,11 @@ class Quantizer:
         # The shared function has the arithmetic of this class, not that of a subclass.
         if type(self).fake_quantize is Quantizer.fake_quantize and _shares(inputs):
             return fake_quantize_if(active, inputs, low, high, self.spec)
-        return tf.cond(active, lambda: self.fake_quantize(inputs, low, high, variables), lambda: tf.identity(inputs))
+        return self._fake_quantize_if(active, inputs, low, high, variables)
+
+    def _fake_quantize_if(self, active: Any, x: Any, low: Any, high: Any, variables: Mapping[str, Any]) -> Any:
+        """Fake-quantize a tensor if `active`, a scalar bool tensor; else return its values unchanged."""
+        return tf.cond(active, lambda: self.fake_quantize(x, low, high, variables), lambda: tf.identity(x))
 
     def fake_quantize(self, inputs: Any, low: Any, high: Any, weights: Mapping[str, Any]) -> Any:  # noqa: ARG002
         """Fake-quantize a tensor with a range.

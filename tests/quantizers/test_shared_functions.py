@@ -94,6 +94,42 @@ def test_a_learned_step_starts_from_the_first_batch_alone(xla):
     assert float(held["step_var"]) == step > 0.0
 
 
+@WAYS
+@pytest.mark.parametrize(
+    ("enabled", "step", "last", "values", "gradient", "learns"),
+    [
+        (True, 1.0, 6.6, CODES, [0.0, 3.0, 3.0, 3.0], True),
+        (False, 1.0, 6.6, [*X[:3], 6.6], [3.0] * 4, False),
+        (False, 1.0, np.nan, [*X[:3], np.nan], [3.0] * 4, False),
+        (True, 0.0, 6.6, [*X[:3], 6.6], [3.0] * 4, False),  # no step yet
+    ],
+)
+def test_a_pair_with_a_learned_step(xla, enabled, step, last, values, gradient, learns):
+    quantizer = LSQQuantizer.from_spec(SPEC)
+    held = quantizer.build((None,), "x", keras.layers.Layer())
+    held["step_var"].assign(step)
+
+    def compute(x, enabled):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = quantizer(x, False, held, enabled=enabled)
+        return y, *tape.gradient(y, [x, held["step_var"].value], 3.0 * tf.ones_like(y))
+
+    x = np.float32([*X[:3], last])
+    y, of_x, of_step = _function(compute, xla=xla)(tf.constant(x), tf.constant(enabled))
+    np.testing.assert_array_equal(y, np.float32(values))
+    np.testing.assert_array_equal(of_x, np.float32(gradient))
+    assert np.isfinite(of_step)
+    assert (float(of_step) != 0.0) == learns
+
+
+def test_xla_gets_no_condition_for_a_learned_step():
+    quantizer = LSQQuantizer.from_spec(SPEC)
+    held = quantizer.build((None,), "x", keras.layers.Layer())
+    functions = [_function(lambda x, on: quantizer(x, on, held, enabled=on), xla=xla) for xla in (False, True)]
+    assert [_conditions(each, tf.constant(X), tf.constant(True)) > 0 for each in functions] == [True, False]
+
+
 @pytest.mark.parametrize("what", ["pair", "weight", "update"])
 def test_xla_gets_no_condition(what):
     x, low, high, on = map(tf.constant, (X, -7.0, 7.0, True))
