@@ -18,10 +18,9 @@ Arrays = Mapping[str, np.ndarray]
 #: The absolute error of functions that saturate, twice the spacing of float32 numbers just above 1; of sums, relative
 #: to their terms.
 SPACINGS = 2 * 2.0**-23
-# The bodies of loops hold the sigmoid and tanh of recurrent layers.
-_SATURATING = frozenset(
-    {"Erf", "GRU", "Gelu", "HardSigmoid", "LSTM", "Loop", "RNN", "Scan", "Sigmoid", "Softmax", "Tanh"}
-)
+_SATURATING = frozenset({"Erf", "Gelu", "HardSigmoid", "Sigmoid", "Softmax", "Tanh"})
+#: Recurrent layers, as operators and loops: saturating functions of sums that are computed inside.
+_RECURRENT = frozenset({"GRU", "LSTM", "Loop", "RNN", "Scan"})
 #: Sums of products, whose terms are not at hand; the largest sum of the tensor is seldom smaller.
 _SUMS_OF_PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 
@@ -33,11 +32,19 @@ def largest_term(node: onnx.NodeProto) -> Callable[[onnx.NodeProto, Arrays], np.
     """
     if node.op_type in _SATURATING:
         return _one
+    if node.op_type in _RECURRENT:
+        return _largest_input
     return _largest_sum if node.op_type in _SUMS_OF_PRODUCTS else _TERMS.get(node.op_type)
 
 
 def _one(_node: onnx.NodeProto, _values: Arrays) -> np.ndarray:
     return np.ones(())
+
+
+def _largest_input(node: onnx.NodeProto, values: Arrays) -> np.ndarray:
+    """Return the largest number that a recurrent layer reads, at least 1; its gates change by no more than sums do."""
+    floats = [values[name] for name in node.input if name in values and values[name].dtype == np.float32]
+    return np.asarray(max([1.0, *(np.abs(array).max(initial=0.0) for array in floats)]))
 
 
 def _largest_sum(node: onnx.NodeProto, values: Arrays) -> np.ndarray:

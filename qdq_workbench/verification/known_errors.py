@@ -62,15 +62,15 @@ class KnownErrors:
     @functools.cached_property
     def _of_functions(self) -> dict[str, float]:
         found = [(node, term) for node in self._graph.nodes if (term := largest_term(node)) is not None]
-        named = ((name, self._graph.constant(name)) for node, _ in found for name in node.input)
+        named = ((name, self._graph.constant(name)) for node, _ in found for name in node.input if name)
         constants = {name: value for name, value in named if value is not None}
 
         def bounds(values: Arrays) -> Arrays:
             known = {**constants, **values}
-            errors = [(node.output, SPACINGS * term(node, known)) for node, term in found if _is_float(node, values)]
-            return {tensor: error for outputs, error in errors for tensor in outputs if tensor}
+            floats = [(node, term, tensors) for node, term in found if (tensors := _float_outputs(node, values))]
+            return {name: SPACINGS * term(node, known) for node, term, tensors in floats for name in tensors}
 
-        return self._changes([name for node, _ in found for name in (*node.input, *node.output)], bounds)
+        return self._changes([name for node, _ in found for name in (*node.input, *node.output) if name], bounds)
 
     @functools.cached_property
     def _of_biases(self) -> dict[str, float]:
@@ -88,8 +88,7 @@ class KnownErrors:
         exposed = with_outputs(self._proto, [*ends, *asked])
         names = [value.name for value in exposed.graph.output]
         base = dict(zip(names, run_once(make_session(exposed, optimized=False), names, self._inputs), strict=True))
-        found = bounds({**self._inputs, **base})
-        moving = {tensor: bound for tensor, bound in found.items() if base[tensor].dtype == np.float32}
+        moving = bounds({**self._inputs, **base})
         codes = {node.output[0]: base[node.output[0]] for node in self._quantizers}
         parts = _with_errors(cut_behind(exposed, codes), {tensor: base[tensor] for tensor in moving})
         session = make_session(parts, optimized=False)
@@ -108,8 +107,8 @@ class KnownErrors:
         return [node for node in self._graph.nodes if node.op_type == QUANTIZE]
 
 
-def _is_float(node: onnx.NodeProto, values: Arrays) -> bool:
-    return all(values[tensor].dtype == np.float32 for tensor in node.output if tensor)
+def _float_outputs(node: onnx.NodeProto, values: Arrays) -> list[str]:
+    return [tensor for tensor in node.output if tensor and values[tensor].dtype == np.float32]
 
 
 def _half_scales(graph: QDQGraph) -> Iterator[tuple[str, np.ndarray]]:

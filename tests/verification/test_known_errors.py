@@ -165,6 +165,16 @@ def test_sums_have_an_error_relative_to_their_terms(nodes):
     assert KnownErrors(proto, {"x": x}).of("y").functions == pytest.approx(1e4 * SPACINGS, rel=1.1)
 
 
+@pytest.mark.parametrize(("size", "bound"), [(0.1, SPACINGS), (1e3, 1e3 * SPACINGS)])
+def test_a_recurrent_layer_has_the_error_of_the_sums_in_it(size, bound):
+    lines = ("Unsqueeze", ["x", "zero"], ["sequence"], {})
+    layer = ("RNN", ["sequence", "w", "w"], ["", "last"], {"hidden_size": 4})
+    proto = file_of(lines, layer, ("Squeeze", ["last", "zero"], ["y"], {}),
+                    zero=np.array([0]), w=np.full((1, 4, 4), 0.01, np.float32))  # fmt: skip
+    found = KnownErrors(proto, {"x": np.full((1, 4), size, np.float32)}).of("y").functions
+    assert found == pytest.approx(bound, rel=0.3)
+
+
 @pytest.mark.parametrize(("size", "largest"), [(1e4, 1e4), (1.0, 1.0)])
 def test_a_normalization_has_the_error_of_what_it_subtracts(size, largest):
     """Of one value, the mean is the value itself, and the deviation the root of epsilon."""
