@@ -122,8 +122,8 @@ def make_session(
 ) -> onnxruntime.InferenceSession:
     """Return an ONNX Runtime session on the CPU; raise VerificationError if ONNX Runtime refuses the file.
 
-    `as_planned` keeps ONNX Runtime from quantizing by itself what the file has in float; `exact_sums` lets integer
-    kernels add products exactly on processors without VNNI, too.
+    `as_planned` keeps ONNX Runtime from quantizing by itself what the file has in float, and from replacing two pairs
+    in a row by one; `exact_sums` lets integer kernels add products exactly on processors without VNNI, too.
     """
     safe_point()
     options = onnxruntime.SessionOptions()
@@ -132,9 +132,9 @@ def make_session(
     options.log_severity_level = 4  # fatal: failures are raised as errors
     disabled = []
     if as_planned:
-        # Off: the optimizer that quantizes float weights between two pairs, and the rounding of the float input to int8
-        # in MatMulNBits, whose accuracy level 1 is float32.
-        disabled.append("WeightBiasQuantization")
+        # Off: the optimizers that quantize float weights between two pairs and merge pairs, and the rounding of the
+        # float input to int8 in MatMulNBits, whose accuracy level 1 is float32.
+        disabled += ["WeightBiasQuantization", "DoubleQDQPairsRemover"]
         options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
     if exact_sums:
         disabled.append("ConstantSharing")  # which would undo that every weight has a zero point of its own

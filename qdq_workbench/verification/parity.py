@@ -148,11 +148,12 @@ class Parity:
     def _explained(
         self, found: list[OutputParity], theirs: Mapping[str, np.ndarray], *, exact_sums: bool = False
     ) -> list[OutputParity]:
-        """Repeat failed comparisons without, or with, two rewrites of ONNX Runtime; no tolerance is widened for them.
+        """Repeat failed comparisons without, or with, rewrites of ONNX Runtime; no tolerance is widened for them.
 
-        It quantizes float weights between two pairs, and float inputs of products with integer weights on the fly: the
-        comparison is repeated in a session without both. It may return an output whose tensor also has a pair as the
-        pair's dequantized value: the comparison is repeated with Keras's output rounded likewise.
+        It quantizes float weights between two pairs, and float inputs of products with integer weights on the fly, and
+        makes one pair of two in a row: the comparison is repeated in a session without all three. It may return an
+        output whose tensor also has a pair as the pair's dequantized value: the comparison is repeated with Keras's
+        output rounded likewise.
         """
         if exact_sums:
             kept = run_exactly(self._proto, self._inputs, as_planned=True)

@@ -12,7 +12,7 @@ HEADROOM = 3.0  # the allowed difference, in multiples of that difference
 FLOAT_TOLERANCE = 1e-3  # relative to the size of an output
 OWN_QUANTIZATION = (
     "ONNX Runtime by default also quantizes float weights between two pairs, and float inputs of products with "
-    "integer weights; compared without that"
+    "integer weights, and makes one pair of two in a row; compared without that"
 )
 ROUNDED_OUTPUT = "ONNX Runtime returns this output as the dequantized value of its pair; compared with that value"
 

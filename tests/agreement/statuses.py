@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx
 
+from qdq_workbench.export.insert_qdq import NARROWING
 from qdq_workbench.verification.integer_kernels import (
     _LAYOUT_SUFFIX,
     COMPUTE_OPS,
@@ -93,6 +94,7 @@ class _Fates:
         }
         self._floats = _float_tensors(original)
         self._producers = {output: node for node in original.graph.node for output in node.output}
+        self._pairs = {node.name for node in original.graph.node if node.op_type == "QuantizeLinear"}
         self._by_layer: dict[str, list[onnx.NodeProto]] = {}
         for node in original.graph.node:
             parts = node.name.split("/")
@@ -108,6 +110,8 @@ class _Fates:
 
     def _of_node(self, node: onnx.NodeProto) -> list[str]:
         if node.output[0] not in self._floats or node.name.endswith(("/QuantizeLinear", "/DequantizeLinear")):
+            return []
+        if f"{node.name.removesuffix(NARROWING)}/QuantizeLinear" in self._pairs:  # the Clip of a pair, not of a layer
             return []
         name = _LAYOUT_SUFFIX.sub("", node.name)
         if node.op_type in _MOVING:

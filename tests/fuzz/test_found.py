@@ -46,6 +46,42 @@ model = keras.Model(x, y - y)
         ({"name": "rep*", "match": "glob", "quantize_output": True},),
     ),
     Finding(
+        "a pair between a Resize and two convolutions that read it in different layouts",
+        """
+x = keras.Input((6, 6, 4), name='x')
+y = layers.UpSampling2D(2, data_format='channels_first', name='up')(layers.DepthwiseConv2D(1, name='first')(x))
+z = layers.MaxPooling2D(2, data_format='channels_first', name='pool')(y)
+model = keras.Model(x, [z, layers.Conv2D(4, 2, name='second')(y)])
+""",
+        ({"name": "up", "quantize_output": True}, {"name": "*", "match": "glob"}),
+        "onnxruntime",
+    ),
+    Finding(
+        "the Clip of a pair in front of a layer that vanishes",
+        """
+x = keras.Input((1, 1), name='x')
+y = layers.ActivityRegularization(l2=0.01, name='nothing')(x)
+model = keras.Model(x, layers.Dense(3, use_bias=False, activation='sigmoid', name='dense')(y))
+""",
+        ({"name": "dense", "quantize_config": qdq.LayerQuantizeConfig(activation={"narrow_range": True})},),
+        "onnxruntime",
+    ),
+    Finding(
+        "ONNX Runtime makes one pair of two in a row",
+        """
+keras.config.set_dtype_policy('mixed_bfloat16')
+x = keras.Input((7, 7, 4), name='x', dtype='float32')
+y = ops.cumsum(layers.ActivityRegularization(l2=0.01, name='nothing')(x), axis=1)
+model = keras.Model(x, layers.DepthwiseConv2D(2, strides=2, padding='same', use_bias=False, name='conv')(y))
+""",
+        (
+            {"name": "nothing", "quantize_output": True, "quantize_weight": False},
+            {"name": "Cumsum", "is_keras_class": True, "quantize_input": False, "quantize_output": True},
+        ),
+        seed=8420,
+        hard=True,
+    ),
+    Finding(
         "a layer reads a tensor and, behind a layer that vanishes, the pair on it",
         """
 x = keras.Input((5, 2), name='x')

@@ -168,7 +168,10 @@ def _mergeable(graph: Graph) -> Iterator[Node]:
 
 
 def _parts_a_pair(graph: Graph, node: Node) -> bool:
-    """Return whether a Transpose is between a pair and a channels-first node, and its inverse before the pair."""
+    """Return whether a Transpose is between a pair and a channels-first node, and its inverse before the pair.
+
+    A pair that others read as it is stays in their layout.
+    """
     dequantize = graph.producer(node.inputs[0])
     if dequantize is None or dequantize.op != "DequantizeLinear":
         return False
@@ -180,6 +183,7 @@ def _parts_a_pair(graph: Graph, node: Node) -> bool:
         or perm is None
         or inner is None
         or tuple(inner[axis] for axis in perm) != tuple(range(len(perm)))
+        or any(permutation(reader) != perm for reader in graph.readers(dequantize.output))
     ):
         return False
     ends = (graph.producer(before.inputs[0]), *graph.readers(node.output))
