@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import onnx
 
 from qdq_workbench.errors import QuantizerError
@@ -49,6 +50,7 @@ class ImportedQuantizer:
         zero_point: Its zero point.
         dtype: Its integer type, such as "uint8" or "int4".
         stage: The number of ReLUs before it in the chain that is looked through.
+        clipped: The lowest and highest integer that the Clip of the pair lets through; None for those of the type.
     """
 
     node: str
@@ -56,16 +58,27 @@ class ImportedQuantizer:
     zero_point: int
     dtype: str
     stage: int = 0
+    clipped: tuple[int, int] | None = None
 
     @property
     def range(self) -> tuple[float, float]:
         """The lowest and highest value that it represents."""
-        limits = integer_limits(self.dtype)
+        limits = self.clipped or integer_limits(self.dtype)
         if limits is None:
             raise QuantizerError(
                 f"The type of a pair must be one of integers, such as 'uint8'. Received: dtype={self.dtype!r}"
             )
         return ((limits[0] - self.zero_point) * self.scale, (limits[1] - self.zero_point) * self.scale)
+
+    @property
+    def num_bits(self) -> int:
+        """The width of its integers, which a Clip in front may make narrower than the type; 8 for other types."""
+        return integer_bits(self.dtype) if self.clipped is None else (self.clipped[1] - self.clipped[0]).bit_length()
+
+    @property
+    def narrow_range(self) -> bool:
+        """Whether a Clip leaves out the lowest integer of that width."""
+        return self.clipped is not None and (self.clipped[1] - self.clipped[0]) % 2 == 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,6 +110,12 @@ class ImportedTensor:
     not_imported: tuple[str, ...] = ()
     weight_block: int = 0
     weight_is_symmetric: bool = True
+
+
+def integer_bits(dtype: str) -> int:
+    """Return the width of an integer type; 8 for other types."""
+    limits = integer_limits(dtype)
+    return 8 if limits is None else (limits[1] - limits[0]).bit_length()
 
 
 def match_tensors(ours: Mapping[str, ImportedTensor], theirs: Mapping[str, ImportedTensor]) -> dict[str, str]:
@@ -280,8 +299,25 @@ class _View:
         else:
             scale, zero = (float(part.reshape(-1)[0]) for part in found)
             stage = self._stages.get(root, 0)
-            pair = ImportedQuantizer(name_of(node), scale, int(zero), dtype, stage)
+            clipped = self._clipped(node, scale, int(zero), integer_limits(dtype))
+            pair = ImportedQuantizer(name_of(node), scale, int(zero), dtype, stage, clipped)
             self._pairs.setdefault(root, []).append(pair)
+
+    def _clipped(
+        self, node: onnx.NodeProto, scale: float, zero: int, limits: tuple[int, int] | None
+    ) -> tuple[int, int] | None:
+        """Return the integers at the bounds of the Clip of a pair; None without one, or if it leaves out none."""
+        clip = self._graph.producer(node.input[0])
+        if clip is None or limits is None or not self._narrows(clip):
+            return None
+        bounds = [self._graph.constant(name) for name in clip.input[1:3]]
+        places = [
+            bound.reshape(-1)[0] / scale for bound in bounds if bound is not None and bound.size == 1 and scale > 0
+        ]
+        if len(places) < 2 or not np.isfinite(places).all():
+            return None
+        low, high = max(round(places[0]) + zero, limits[0]), min(round(places[1]) + zero, limits[1])
+        return (low, high) if low < high and (low, high) != limits else None
 
     def _keep_weight(self, node: onnx.NodeProto) -> None:
         source = self._graph.dequantize_of(node.input[1]) if len(node.input) > 1 else None

@@ -8,11 +8,16 @@ from typing import Any
 
 from qdq_workbench.conversion.engine.quantize_model import quantize_model
 from qdq_workbench.export.onnx_export import build_proto
-from qdq_workbench.foreign.float_signatures import ImportedTensor, read_float_view
+from qdq_workbench.foreign.float_signatures import (
+    ImportedQuantizer,
+    ImportedTensor,
+    integer_bits,
+    read_float_view,
+)
 from qdq_workbench.graph.kinds import ACTIVATION_LAYERS, BATCH_NORMALIZATION
 from qdq_workbench.graph.model_graph import ModelGraph
 from qdq_workbench.graph_builder import build_graph
-from qdq_workbench.onnx_graph.qdq_graph import QUANTIZE, QDQGraph, integer_limits
+from qdq_workbench.onnx_graph.qdq_graph import QUANTIZE, QDQGraph
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 from qdq_workbench.spec.quantize_config import LayerQuantizeConfig
@@ -80,13 +85,13 @@ def placement_spec(
     for tensor, item in quantized.items():
         if not item.quantizers:
             continue
-        dtype = item.quantizers[0].dtype
+        pair = item.quantizers[0]
         if item.raw_readers == 0:
-            wishes.setdefault(graph.producer(tensor).name, _Wish()).output = dtype
+            wishes.setdefault(graph.producer(tensor).name, _Wish()).output = pair
             continue
         for node, index in graph.readers(tensor):
             if node.layer in weights:
-                wishes.setdefault(node.name, _Wish()).inputs[index] = dtype
+                wishes.setdefault(node.name, _Wish()).inputs[index] = pair
     spec = QuantizationSpec()
     # An entry with a layer's name applies to all its calls, so every other call gets an entry of its own after it.
     for layer in {*weights, *(graph.node(name).layer for name in wishes)}:
@@ -109,34 +114,35 @@ def placement_spec(
 
 @dataclasses.dataclass
 class _Wish:
-    """The integer types that a file has at one call: of its inputs by index, and of its output."""
+    """The pairs that a file has at one call: of its inputs by index, and of its output."""
 
-    inputs: dict[int, str] = dataclasses.field(default_factory=dict)
-    output: str = ""
+    inputs: dict[int, ImportedQuantizer] = dataclasses.field(default_factory=dict)
+    output: ImportedQuantizer | None = None
 
     def config(self, weight: ImportedTensor | None) -> LayerQuantizeConfig | None:
-        """Return the settings that differ from the default; the inputs share theirs, so the widest type counts."""
-        sites = {"activation": [*self.inputs.values()], "output": [self.output]}
-        bits = {site: max((_bits(dtype) for dtype in types if dtype), default=8) for site, types in sites.items()}
-        settings = {site: {"num_bits": count} for site, count in bits.items() if count != 8}
+        """Return the settings that differ from the default; the inputs share theirs, so the widest pair counts."""
+        widest = max(self.inputs.values(), key=lambda pair: pair.num_bits, default=None)
+        settings = {site: _pair_settings(pair) for site, pair in (("activation", widest), ("output", self.output))}
         settings["weight"] = {} if weight is None else _weight_settings(weight)
         settings = {site: found for site, found in settings.items() if found}
         return LayerQuantizeConfig(**settings) if settings else None
 
 
+def _pair_settings(pair: ImportedQuantizer | None) -> dict[str, Any]:
+    if pair is None:
+        return {}
+    bits = {} if pair.num_bits == 8 else {"num_bits": pair.num_bits}
+    return {**bits, "narrow_range": True} if pair.narrow_range else bits
+
+
 def _weight_settings(weight: ImportedTensor) -> dict[str, Any]:
-    bits = _bits(weight.weight_dtype)
+    bits = integer_bits(weight.weight_dtype)
     settings: dict[str, Any] = {} if bits == 8 else {"num_bits": bits}
     if weight.weight_block:
         settings["block_size"] = weight.weight_block
         if not weight.weight_is_symmetric:
             settings.update(symmetric=False, narrow_range=False)
     return settings
-
-
-def _bits(dtype: str) -> int:
-    limits = integer_limits(dtype)
-    return 8 if limits is None else (limits[1] - limits[0]).bit_length()
 
 
 def _integer_weights(graph: ModelGraph, quantized: Mapping[str, ImportedTensor]) -> dict[str, ImportedTensor]:

@@ -13,6 +13,7 @@ from small_models import residual_net, samples
 import qdq_workbench as qdq
 from qdq_workbench.errors import FileAccessError, QuantizerError
 from qdq_workbench.foreign.float_signatures import ImportedQuantizer, read_float_view
+from qdq_workbench.quantizers import numerics
 
 
 def read(path, *arguments, model=None, **options):
@@ -187,6 +188,32 @@ def test_a_pair_inside_a_swish_is_known_to_be_inside_its_layer(tmp_path):
     plan = qdq.plan_placement(model, "partial", found.spec, target="onnxruntime")
     names = {tensor.name for tensor in plan.tensors}
     assert names == {"image", "conv", "swish", "head", "conv/kernel", "head/kernel"}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"num_bits": 4}, {"num_bits": 5, "symmetric": True}, {"narrow_range": True}, {"num_bits": 12}],
+    ids=["4 bits", "5 bits", "narrow", "12 bits"],
+)
+@pytest.mark.parametrize("target", ["onnxruntime", "tensorrt"])
+def test_a_pair_with_a_clip_keeps_its_bits_and_range(settings, target, tmp_path):
+    """Such grids do not fill their integer type; a Clip in front of the pair limits them."""
+    image = keras.Input((8, 8, 3), name="image")
+    model = keras.Model(image, layers.Conv2D(2, 3, name="conv")(layers.Conv2D(4, 3, name="first")(image)))
+    spec = qdq.QuantizationSpec()
+    spec.add("conv", quantize_config=qdq.LayerQuantizeConfig(activation=settings))
+    q_model = qdq.quantize_model(model, quantization_spec=spec, target=target)
+    qdq.calibrate(q_model, np.random.default_rng(0).normal(size=(8, 8, 8, 3)).astype("float32"), verbose=False)
+    path = qdq.export_onnx(q_model, tmp_path / "model.onnx").path
+    found = qdq.import_qdq(path, model)
+    assert found.unmatched == ()
+    again = qdq.plan_placement(model, "partial", found.spec, target=target)
+    for name in ("image", "first"):
+        (pair,) = (tensor.quantizer for tensor in q_model.plan.tensors if tensor.name == name)
+        (other,) = (tensor.quantizer for tensor in again.tensors if tensor.name == name)
+        assert (other.num_bits, other.narrow_range) == (pair.num_bits, pair.narrow_range)
+        represented = numerics.qparams_from_range(*q_model.activation_ranges()[name], pair).representable_range
+        np.testing.assert_allclose(found.ranges[name], represented, rtol=1e-5)
 
 
 def test_the_specification_says_how_many_bits(tmp_path):
