@@ -82,9 +82,9 @@ def einsum_dense(writer):
 
 def embedding(writer):
     tensor = writer.choose(lambda t: "int" in t.dtype)
-    if writer.pick([False, False, False, True]):
+    if tensor is not None and writer.pick([False, False, False, True]):
         # Keras declares another shape than it returns where the other modes read more than two axes.
-        mode = writer.pick(["multi_hot", "one_hot", "count"]) if len(writer.tensors[tensor].shape) == 2 else "one_hot"
+        mode = writer.pick(["multi_hot", "one_hot", "count"] if len(writer.tensors[tensor].shape) == 2 else ["one_hot"])
         layer(writer, f"layers.CategoryEncoding(num_tokens=10, output_mode={mode!r})", tensor)
         return
     layer(writer, f"layers.Embedding(10, {writer.number(1, 4)}, mask_zero={writer.flag()})", tensor)
