@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import helper
 
 from qdq_workbench.export.insert_qdq import NARROWING
 from qdq_workbench.onnx_graph.batches import first_batch, run_session
 from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE, QDQGraph, integer_limits, type_name
 from qdq_workbench.onnx_graph.sessions import fed_inputs, make_session, run_once, with_outputs
 from qdq_workbench.verification.moved_pairs import pairs_that_reach
+from qdq_workbench.verification.parts import Arrays, cut_behind, run_parts
 from qdq_workbench.verification.report import Check
 from qdq_workbench.verification.saturation import exact_session, exact_sums_note, run_exactly, worst_saturation
 from qdq_workbench.verification.sensitivity import (
@@ -34,8 +34,6 @@ from qdq_workbench.verification.sensitivity import (
 
 _SAMPLES = 8
 _WIDEST_STEP = 1
-
-Arrays = Mapping[str, np.ndarray]
 
 
 def random_samples(proto: onnx.ModelProto, count: int = _SAMPLES) -> dict[str, np.ndarray] | None:
@@ -213,8 +211,7 @@ class OptimizationParity:
     def _steps(self) -> dict[str, tuple[int, int]]:
         """By pair, the sum and the maximum of the differences between the runs' integers, in steps.
 
-        Every part starts from the plain run's integers: the graph is cut between each QuantizeLinear and its
-        DequantizeLinear, so that ONNX Runtime still finds the patterns that it fuses into integer kernels.
+        Every part starts from the plain run's integers.
         """
         if not self._pairs:
             return {}
@@ -223,24 +220,21 @@ class OptimizationParity:
         inputs = self._one_batch
         exposed = with_outputs(self._proto, names)
         wanted = dict(zip(names, run_once(make_session(exposed, optimized=False), names, inputs), strict=True))
-        codes = {f"{tensor}/given": values for tensor, values in wanted.items()}
         parts = cut_behind(exposed, wanted)
         # As planned: a float weight that ONNX Runtime quantizes on its own would move integers by more than a step.
-        found = self._steps_of(make_session(parts, optimized=True, as_planned=True), inputs, codes, wanted)
+        found = self._steps_of(make_session(parts, optimized=True, as_planned=True), inputs, wanted)
         if max(most for _, most in found.values()) <= _WIDEST_STEP:
             return found
         # Saturating kernels are no fault of the file: it fails only if the difference remains with exact sums.
-        return self._steps_of(exact_session(parts, as_planned=True), inputs, codes, wanted)
+        return self._steps_of(exact_session(parts, as_planned=True), inputs, wanted)
 
     def _steps_of(
-        self, parts: onnxruntime.InferenceSession, inputs: Arrays, codes: Arrays, wanted: Arrays
+        self, parts: onnxruntime.InferenceSession, inputs: Arrays, wanted: Arrays
     ) -> dict[str, tuple[int, int]]:
-        names = list(wanted)
-        fed = {value.name for value in parts.get_inputs()}
-        given = run_once(parts, names, {name: array for name, array in {**inputs, **codes}.items() if name in fed})
+        given = run_parts(parts, list(wanted), inputs, wanted)
         found = {}
-        for (pair, tensor), theirs in zip(self._pairs, given, strict=True):
-            difference = np.abs(theirs.astype(np.int64) - wanted[tensor].astype(np.int64))
+        for pair, tensor in self._pairs:
+            difference = np.abs(given[tensor].astype(np.int64) - wanted[tensor].astype(np.int64))
             found[pair] = (int(difference.sum()), int(difference.max(initial=0)))
         return found
 
@@ -251,19 +245,3 @@ def _apart(one: np.ndarray, other: np.ndarray) -> float:
     differing = mine[(mine != theirs) & ~(np.isnan(mine) & np.isnan(theirs))]
     against = theirs[(mine != theirs) & ~(np.isnan(mine) & np.isnan(theirs))]
     return float(np.abs(differing - against).sum()) / max(1, mine.size)
-
-
-def cut_behind(proto: onnx.ModelProto, codes: Arrays) -> onnx.ModelProto:
-    """Return a copy whose DequantizeLinear nodes read new graph inputs `<tensor>/given` in place of the given tensors.
-
-    The integers in `codes` determine type and shape of the new inputs.
-    """
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
-    for node in copy.graph.node:
-        if node.op_type == DEQUANTIZE and node.input[0] in codes:
-            node.input[0] = f"{node.input[0]}/given"
-    for tensor, values in codes.items():
-        kind = helper.np_dtype_to_tensor_dtype(values.dtype)
-        copy.graph.input.append(helper.make_tensor_value_info(f"{tensor}/given", kind, values.shape))
-    return copy

@@ -7,14 +7,14 @@ error of its terms: of terms up to 1e30, one program may get 0 and the other 1e2
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 import onnx
 
 from qdq_workbench.onnx_graph.qdq_graph import attribute
+from qdq_workbench.verification.parts import Arrays
 
-Arrays = Mapping[str, np.ndarray]
 #: The absolute error of functions that saturate, twice the spacing of float32 numbers just above 1; of sums, relative
 #: to their terms.
 SPACINGS = 2 * 2.0**-23

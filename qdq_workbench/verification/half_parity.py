@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,13 +20,13 @@ from qdq_workbench.graph.half_precision import HalfType
 from qdq_workbench.onnx_graph.batches import first_batch, run_session
 from qdq_workbench.onnx_graph.qdq_graph import QUANTIZE
 from qdq_workbench.onnx_graph.sessions import fed_inputs, make_session, with_outputs
-from qdq_workbench.verification.alone import OptimizationParity, cut_behind
+from qdq_workbench.verification.alone import OptimizationParity
+from qdq_workbench.verification.parts import Arrays, cut_behind, run_parts
 from qdq_workbench.verification.report import Check
 from qdq_workbench.verification.rounded_form import rounded_form
 from qdq_workbench.verification.rounding_noise import RoundingNoise
 from qdq_workbench.verification.sensitivity import HEADROOM
 
-Arrays = Mapping[str, np.ndarray]
 _ANOTHER_ORDER = 2.0**-20  # relative and absolute tolerance for sums in another order
 # ONNX Runtime's CPU kernels do not support bfloat16.
 _CPU_TYPES = frozenset({"float16"})
@@ -176,9 +176,7 @@ class HalfParity:
         if seed:
             parts = self._noise.copy(parts, seed)
         session = make_session(parts, optimized=False)
-        fed = {value.name for value in session.get_inputs()}
-        given = {**self._fed(model), **{f"{tensor}/given": values for tensor, values in codes.items()}}
-        values = run_session(session, {name: array for name, array in given.items() if name in fed})
+        values = run_parts(session, [output.name for output in session.get_outputs()], self._fed(model), codes)
         # The source of a pair on a model input is an input, which no session returns.
         values |= self._inputs
         found = {value.name: values[value.name] for value in model.graph.output}

@@ -21,8 +21,8 @@ from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE, QDQGraph, a
 from qdq_workbench.onnx_graph.sessions import make_session, run_once, with_outputs
 from qdq_workbench.quantizers.blocks import spread
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
-from qdq_workbench.verification.alone import cut_behind
-from qdq_workbench.verification.float_errors import SPACINGS, Arrays, largest_term
+from qdq_workbench.verification.float_errors import SPACINGS, largest_term
+from qdq_workbench.verification.parts import Arrays, cut_behind, run_parts
 
 Bounds = Callable[[Arrays], Arrays]  # the largest errors by tensor, from the values of tensors by name
 # Fractions of the bound by which all values move together: a function may have its extremum between the bounds.
@@ -92,13 +92,10 @@ class KnownErrors:
         codes = {node.output[0]: base[node.output[0]] for node in self._quantizers}
         parts = _with_errors(cut_behind(exposed, codes), {tensor: base[tensor] for tensor in moving})
         session = make_session(parts, optimized=False)
-        taken = {value.name for value in session.get_inputs()}
-        given = {**self._inputs, **{f"{tensor}/given": values for tensor, values in codes.items()}}
         moved = dict.fromkeys(names, 0.0)
         for fractions in _fractions({tensor: base[tensor].shape for tensor in moving}):
             errors = {f"{t}/error": np.asarray(fractions[t] * bound, np.float32) for t, bound in moving.items()}
-            fed = {name: array for name, array in {**given, **errors}.items() if name in taken}
-            for name, values in zip(names, run_once(session, names, fed), strict=True):
+            for name, values in run_parts(session, names, {**self._inputs, **errors}, codes).items():
                 moved[name] = max(moved[name], _worst(base[name], values))
         return moved
 
