@@ -84,12 +84,9 @@ def curves_figure(curves: Sequence[Curve], levels: Sequence[Level] = (), title: 
         figure.add_hline(
             y=100 * level.accuracy,
             line={"color": _NEUTRAL, "width": 1, "dash": "dot"},
-            annotation={
-                "text": level.name.replace("<", "&lt;"),
-                "font": {"size": 11, "color": _NEUTRAL},
-                "xanchor": "right",
-                "yanchor": "bottom",  # curves are mostly below the float model
-            },
+            # Beside its line, a name would lie on the curves that meet it.
+            name=f"{level.name} {100 * level.accuracy:.2f}".replace("<", "&lt;"),
+            showlegend=True,
         )
     grid = {"gridcolor": "rgba(128,128,128,0.25)", "zeroline": False, "linecolor": _NEUTRAL}
     figure.update_layout(
@@ -132,15 +129,14 @@ def write_curves_png(path: str | pathlib.Path, curves: Sequence[Curve], levels: 
             markersize=4,
         )
     for level in levels:
-        axes.axhline(100 * level.accuracy, color=_NEUTRAL, linewidth=1, linestyle=":")
         label = f"{level.name} {100 * level.accuracy:.2f}".replace("$", r"\$")
-        axes.annotate(label, (0.99, 100 * level.accuracy), xycoords=("axes fraction", "data"), ha="right", va="bottom")
+        axes.axhline(100 * level.accuracy, color=_NEUTRAL, linewidth=1, linestyle=":", label=label)
     axes.set_xlabel("epochs of fine-tuning")
     axes.set_ylabel("accuracy, %")
     axes.set_ylim(*_percent_axis(curves, levels))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(visible=True, alpha=0.3)
-    if curves:
+    if curves or levels:
         axes.legend(frameon=False)
     return write_atomically(path, lambda temporary: figure.savefig(temporary, format="png"))
 

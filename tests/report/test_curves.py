@@ -12,6 +12,7 @@ def test_figure_shows_percentages_of_every_curve():
     assert [list(trace.y) for trace in figure.data] == [[90.0, 91.0, 92.0], [88.0, 91.0, 93.0]]
     assert [trace.name for trace in figure.data] == ["control", "QAT"]
     assert figure.layout.shapes[0].y0 == 90.0
+    assert (figure.layout.shapes[0].name, figure.layout.shapes[0].showlegend) == ("FP32 90.00", True)
 
 
 def test_curves_differ_in_colour_and_in_dash():
@@ -36,7 +37,7 @@ def test_names_bring_no_markup_into_the_figure():
     figure = curves_figure([Curve("<b onclick=x>", (0,), (0.5,))], [Level("<i>", 0.5)], title="<u>")
 
     assert "<b" not in figure.to_json()
-    assert figure.layout.annotations[0].text == "&lt;i>"
+    assert figure.layout.shapes[0].name == "&lt;i> 50.00"
 
 
 def test_html_needs_no_network(tmp_path):

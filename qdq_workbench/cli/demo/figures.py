@@ -85,7 +85,7 @@ class DemoFigures:
             f"VERDICT {'bad' if failed else 'good'}: FP32 {_percent(self.fp32)}  PTQ {_percent(self.ptq)}  "
             f"QAT {_percent(self.qat)}  ONNX Runtime {_percent(self.onnxruntime)}  | {self.qdq_pairs} Q/DQ pairs | "
             f"{self.integer_kernels}/{self.heavy_nodes} integer kernels | size {self.size_ratio:.2f}x | "
-            f"speed {self.speed_ratio:.1f}x"
+            f"speed {self.speed_ratio:.2f}x"
         )
         line += f" | {_EXACT}" if self.exact_sums else ""
         return f"{line} | FAILED: {'; '.join(failed)}" if failed else line

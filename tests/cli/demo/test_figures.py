@@ -26,7 +26,7 @@ GOOD = DemoFigures(
 def test_the_verdict_is_one_line_with_all_figures():
     assert GOOD.verdict() == (
         "VERDICT good: FP32 98.6 %  PTQ 98.4 %  QAT 98.9 %  ONNX Runtime 98.9 %  | 23 Q/DQ pairs | "
-        "9/9 integer kernels | size 0.31x | speed 1.4x"
+        "9/9 integer kernels | size 0.31x | speed 1.42x"
     )
 
 
