@@ -2,39 +2,80 @@
 
 Most are a relative error of the last bit, which no comparison notices. These are not: functions that saturate have an
 absolute error (TensorFlow gives 3e-20 for sigmoid(-45), ONNX Runtime 0), and where large terms cancel, a sum has the
-error of its terms: of terms up to 1e30, one program may get 0 and the other 1e23.
+error of its terms: of terms up to 1e30, one program may get 0 and the other 1e23. The error of a sum in any order is
+within a multiple of the sum of its absolute terms (Higham 2002, Accuracy and stability of numerical algorithms, 4.2).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import onnx
+from onnx import helper
 
 from qdq_workbench.onnx_graph.qdq_graph import attribute
 from qdq_workbench.verification.parts import Arrays
 
 #: The absolute error of functions that saturate, twice the spacing of float32 numbers just above 1; of sums, relative
-#: to their terms.
+#: to the sum of their absolute terms.
 SPACINGS = 2 * 2.0**-23
 _SATURATING = frozenset({"Erf", "Gelu", "HardSigmoid", "Sigmoid", "Softmax", "Tanh"})
 #: Recurrent layers, as operators and loops: saturating functions of sums that are computed inside.
 _RECURRENT = frozenset({"GRU", "LSTM", "Loop", "RNN", "Scan"})
-#: Sums of products, whose terms are not at hand; the largest sum of the tensor is seldom smaller.
-_SUMS_OF_PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+_SUMS = frozenset({"Add", "AveragePool", "Conv", "ConvTranspose", "Gemm", "GlobalAveragePool", "MatMul"}) | frozenset(
+    {"ReduceMean", "ReduceSum", "Sub", "Sum"}
+)
 
 
-def largest_term(node: onnx.NodeProto) -> Callable[[onnx.NodeProto, Arrays], np.ndarray] | None:
-    """Return the function to whose result the error of an operator is relative; None if the error is negligible.
+def error_of(node: onnx.NodeProto) -> Callable[[onnx.NodeProto, Arrays], np.ndarray] | None:
+    """Return the function that measures the error of an operator, in multiples of `SPACINGS`; None if negligible.
 
-    It takes the node and its tensors by name, and returns an array that broadcasts to the result.
+    It takes the node and the values of its `measured` tensors, and returns an array that broadcasts to the result.
     """
     if node.op_type in _SATURATING:
         return _one
     if node.op_type in _RECURRENT:
         return _largest_input
-    return _largest_sum if node.op_type in _SUMS_OF_PRODUCTS else _TERMS.get(node.op_type)
+    if node.op_type in _SUMS:
+        return _absolute_terms
+    return _normalized if node.op_type == "LayerNormalization" else None
+
+
+def measured(node: onnx.NodeProto) -> Iterator[str]:
+    """Yield the tensors that measuring the error of an operator needs, some of which `with_terms` computes."""
+    yield from (name for name in node.output if name)
+    if node.op_type in _SUMS:
+        yield _terms(node)
+    elif node.op_type not in _SATURATING:
+        yield from (name for name in node.input if name)
+
+
+def with_terms(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a copy that also computes the sum of the absolute terms of every sum."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    known: dict[str, str] = {}
+    for node in proto.graph.node:
+        if node.op_type not in _SUMS:
+            continue
+        inputs = []
+        for number, name in enumerate(node.input):
+            if not name or (number and node.op_type.startswith("Reduce")):  # the axes
+                inputs.append(name)
+                continue
+            if name not in known:
+                known[name] = f"{name}/absolute"
+                copy.graph.node.append(helper.make_node("Abs", [name], [known[name]]))
+            inputs.append(known[name])
+        twin = helper.make_node("Add" if node.op_type == "Sub" else node.op_type, inputs, [_terms(node)])
+        twin.attribute.extend(node.attribute)
+        copy.graph.node.append(twin)
+    return copy
+
+
+def _terms(node: onnx.NodeProto) -> str:
+    return f"{node.output[0]}/terms"
 
 
 def _one(_node: onnx.NodeProto, _values: Arrays) -> np.ndarray:
@@ -47,19 +88,8 @@ def _largest_input(node: onnx.NodeProto, values: Arrays) -> np.ndarray:
     return np.asarray(max([1.0, *(np.abs(array).max(initial=0.0) for array in floats)]))
 
 
-def _largest_sum(node: onnx.NodeProto, values: Arrays) -> np.ndarray:
-    return np.abs(values[node.output[0]]).max(initial=0.0)
-
-
-def _larger_operand(node: onnx.NodeProto, values: Arrays) -> np.ndarray:
-    found = np.zeros(())
-    for name in node.input:
-        found = np.maximum(found, np.abs(values[name]))
-    return found
-
-
-def _largest_operand(node: onnx.NodeProto, values: Arrays) -> np.ndarray:
-    return np.abs(values[node.input[0]]).max(initial=0.0)
+def _absolute_terms(node: onnx.NodeProto, values: Arrays) -> np.ndarray:
+    return values[_terms(node)]
 
 
 def _normalized(node: onnx.NodeProto, values: Arrays) -> np.ndarray:
@@ -70,10 +100,3 @@ def _normalized(node: onnx.NodeProto, values: Arrays) -> np.ndarray:
     deviation = np.sqrt(x.var(axis=axes, keepdims=True) + epsilon)
     scale = np.abs(np.asarray(values[node.input[1]], np.float64)).max(initial=0.0)
     return np.maximum(np.abs(x), np.abs(x.mean(axis=axes, keepdims=True))) / deviation * scale
-
-
-_TERMS: dict[str, Callable[[onnx.NodeProto, Arrays], np.ndarray]] = {
-    **dict.fromkeys(("Add", "Sub", "Sum"), _larger_operand),
-    **dict.fromkeys(("AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum"), _largest_operand),
-    "LayerNormalization": _normalized,
-}

@@ -18,10 +18,10 @@ from onnx import helper
 
 from qdq_workbench.onnx_graph.batches import first_batch
 from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE, QDQGraph, attribute
-from qdq_workbench.onnx_graph.sessions import make_session, run_once, with_outputs
+from qdq_workbench.onnx_graph.sessions import make_session, with_outputs
 from qdq_workbench.quantizers.blocks import spread
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
-from qdq_workbench.verification.float_errors import SPACINGS, largest_term
+from qdq_workbench.verification.float_errors import SPACINGS, error_of, measured, with_terms
 from qdq_workbench.verification.parts import Arrays, cut_behind, run_parts
 
 Bounds = Callable[[Arrays], Arrays]  # the largest errors by tensor, from the values of tensors by name
@@ -61,16 +61,16 @@ class KnownErrors:
 
     @functools.cached_property
     def _of_functions(self) -> dict[str, float]:
-        found = [(node, term) for node in self._graph.nodes if (term := largest_term(node)) is not None]
+        found = [(node, error) for node in self._graph.nodes if (error := error_of(node)) is not None]
         named = ((name, self._graph.constant(name)) for node, _ in found for name in node.input if name)
         constants = {name: value for name, value in named if value is not None}
 
         def bounds(values: Arrays) -> Arrays:
             known = {**constants, **values}
-            floats = [(node, term, tensors) for node, term in found if (tensors := _float_outputs(node, values))]
-            return {name: SPACINGS * term(node, known) for node, term, tensors in floats for name in tensors}
+            floats = [(node, error, tensors) for node, error in found if (tensors := _float_outputs(node, values))]
+            return {name: SPACINGS * error(node, known) for node, error, tensors in floats for name in tensors}
 
-        return self._changes([name for node, _ in found for name in (*node.input, *node.output) if name], bounds)
+        return self._changes([name for node, _ in found for name in measured(node)], bounds)
 
     @functools.cached_property
     def _of_biases(self) -> dict[str, float]:
@@ -87,7 +87,8 @@ class KnownErrors:
         ends = [tensor for node in self._quantizers for tensor in (node.input[0], node.output[0])]
         exposed = with_outputs(self._proto, [*ends, *asked])
         names = [value.name for value in exposed.graph.output]
-        base = dict(zip(names, run_once(make_session(exposed, optimized=False), names, self._inputs), strict=True))
+        session = make_session(with_outputs(with_terms(self._proto), [*ends, *asked]), optimized=False)
+        base = run_parts(session, [value.name for value in session.get_outputs()], self._inputs, {})
         moving = bounds({**self._inputs, **base})
         codes = {node.output[0]: base[node.output[0]] for node in self._quantizers}
         parts = _with_errors(cut_behind(exposed, codes), {tensor: base[tensor] for tensor in moving})

@@ -141,28 +141,37 @@ def test_saturating_functions_have_an_absolute_error(op):
     assert found == (pytest.approx(SPACINGS, rel=0.3), 0.0)
 
 
-def test_sums_have_an_error_relative_to_the_largest():
+def test_sums_have_an_error_relative_to_their_absolute_terms():
     kernel = np.full((4, 4), 1e30, np.float32)
     proto = file_of(("MatMul", ["x", "kernel"], ["sums"], {}), ("Clip", ["sums", "low", "high"], ["y"], {}),
                     kernel=kernel, low=np.float32(0.0), high=np.float32(6.0))  # fmt: skip
     x = np.array([[1, -1, 1, -1], [1, 1, 1, 1]], np.float32)
     assert KnownErrors(proto, {"x": x}).of("y").functions == pytest.approx(6.0)
-    assert KnownErrors(proto, {"x": x[:1]}).of("y").functions == 0.0
+    # Also where all sums of the tensor cancel to 0.
+    assert KnownErrors(proto, {"x": x[:1]}).of("y").functions == pytest.approx(6.0)
+
+
+def test_a_small_sum_beside_a_large_one_has_the_error_of_its_own_terms():
+    """A row of x, the kernel the identity: every sum is one product."""
+    proto = file_of(("MatMul", ["x", "kernel"], ["sums"], {}), ("Clip", ["sums", "low", "high"], ["y"], {}),
+                    kernel=np.eye(4, dtype=np.float32), low=np.float32(0.0), high=np.float32(6.0))  # fmt: skip
+    x = np.array([[1e30, 1, 1, 1]], np.float32)
+    assert KnownErrors(proto, {"x": x}).of("y").functions == pytest.approx(SPACINGS, rel=0.3)
 
 
 @pytest.mark.parametrize(
-    "nodes",
+    ("nodes", "terms"),
     [
-        [("Add", ["x", "offset"], ["far"], {}), ("Sub", ["far", "offset"], ["y"], {})],
-        [("Mul", ["x", "offset"], ["far"], {}), ("ReduceMean", ["far"], ["y"], {"axes": [1], "keepdims": 1})],
+        ([("Add", ["x", "offset"], ["far"], {}), ("Sub", ["far", "offset"], ["y"], {})], 3e4),
+        ([("Mul", ["x", "offset"], ["far"], {}), ("ReduceMean", ["far"], ["y"], {"axes": [1], "keepdims": 1})], 1e4),
     ],
     ids=["difference", "mean"],
 )
-def test_sums_have_an_error_relative_to_their_terms(nodes):
+def test_differences_and_means_have_the_error_of_what_cancels(nodes, terms):
     """The terms cancel: of x + 1e4 - 1e4, little is left, and the same of the mean of 1e4 and -1e4."""
     proto = file_of(*nodes, offset=np.float32(1e4))
     x = np.array([[1, -1, 1, -1]], np.float32)
-    assert KnownErrors(proto, {"x": x}).of("y").functions == pytest.approx(1e4 * SPACINGS, rel=1.1)
+    assert KnownErrors(proto, {"x": x}).of("y").functions == pytest.approx(terms * SPACINGS, rel=0.1)
 
 
 @pytest.mark.parametrize(("size", "bound"), [(0.1, SPACINGS), (1e3, 1e3 * SPACINGS)])
