@@ -95,7 +95,7 @@ def test_a_good_file_needs_nothing_disabled():
         ({}, [], {}),
         (
             {"as_planned": True},
-            ["WeightBiasQuantization"],
+            ["WeightBiasQuantization", "DoubleQDQPairsRemover"],
             {"session.qdq_matmulnbits_accuracy_level": "1"},
         ),
         ({"exact_sums": True}, ["ConstantSharing"], {EXACT_SUMS: "1"}),
