@@ -153,8 +153,9 @@ def test_a_layer_behind_another_that_moves_values_reads_that_ones_result(tmp_pat
     rows = layers.Activation("tanh", name="rows")(layers.Dense(5)(image))
     model = keras.Model(image, keras.ops.matmul(rows, keras.ops.swapaxes(rows, 1, 2)))
     spec = qdq.QuantizationSpec()
-    spec.add(name="swapaxes", quantize_input=True, quantize_weight=False)
-    spec.add(name="matmul", quantize_input=False, quantize_weight=False)
+    # By class: Keras counts the names of operations over all models of the process.
+    spec.add("Swapaxes", is_keras_class=True, quantize_input=True, quantize_weight=False)
+    spec.add("Matmul", is_keras_class=True, quantize_input=False, quantize_weight=False)
     q_model = qdq.quantize_model(model, quantization_spec=spec, target="onnxruntime")
     qdq.calibrate(q_model, samples(model), verbose=False)
     path = qdq.export_onnx(q_model, tmp_path / "m.onnx").path
