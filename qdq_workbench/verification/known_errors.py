@@ -70,24 +70,24 @@ class KnownErrors:
             floats = [(node, error, tensors) for node, error in found if (tensors := _float_outputs(node, values))]
             return {name: SPACINGS * error(node, known) for node, error, tensors in floats for name in tensors}
 
-        return self._changes([name for node, _ in found for name in measured(node)], bounds)
+        asked = [name for node, _ in found for name in measured(node)]
+        return self._changes(with_terms(self._proto), asked, bounds) if asked else {}
 
     @functools.cached_property
     def _of_biases(self) -> dict[str, float]:
         bounds = dict(_half_scales(self._graph))
-        return self._changes(list(bounds), lambda _: bounds)
+        return self._changes(self._proto, list(bounds), lambda _: bounds) if bounds else {}
 
-    def _changes(self, asked: list[str], bounds: Bounds) -> dict[str, float]:
+    def _changes(self, measuring: onnx.ModelProto, asked: list[str], bounds: Bounds) -> dict[str, float]:
         """Return the largest change of every pair's source and output when values are moved by their bounds.
 
-        `bounds` gets the values of the tensors that are `asked` for, and of the inputs.
+        `bounds` gets the values of the tensors that are `asked` for, as `measuring` computes them beside those of the
+        file, and of the inputs.
         """
-        if not asked:
-            return {}
         ends = [tensor for node in self._quantizers for tensor in (node.input[0], node.output[0])]
         exposed = with_outputs(self._proto, [*ends, *asked])
         names = [value.name for value in exposed.graph.output]
-        session = make_session(with_outputs(with_terms(self._proto), [*ends, *asked]), optimized=False)
+        session = make_session(with_outputs(measuring, [*ends, *asked]), optimized=False)
         base = run_parts(session, [value.name for value in session.get_outputs()], self._inputs, {})
         moving = bounds({**self._inputs, **base})
         codes = {node.output[0]: base[node.output[0]] for node in self._quantizers}
