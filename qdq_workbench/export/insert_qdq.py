@@ -16,8 +16,7 @@ from qdq_workbench.errors import ExportError
 from qdq_workbench.export.encodings import Encoding, clip_bounds
 from qdq_workbench.export.moved_scales import MovedScales, Movement, moved_encoding, moved_scales
 from qdq_workbench.onnx_graph.graph import Graph, Node
-
-NARROWING = "/Clip"  # suffix of the node that clips to the grid of a pair, where it does not fill its integer type
+from qdq_workbench.onnx_graph.qdq_graph import NARROWING
 
 
 class QDQWriter:

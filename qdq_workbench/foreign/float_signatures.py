@@ -6,11 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import onnx
 
 from qdq_workbench.errors import QuantizerError
-from qdq_workbench.export.insert_qdq import NARROWING
 from qdq_workbench.export.passes.restore_gelus import find_gelu
 from qdq_workbench.export.passes.restore_layer_normalizations import find_layer_normalization
 from qdq_workbench.export.passes.restore_rms_normalizations import find_rms_normalization
@@ -245,7 +243,7 @@ class _View:
             self._keep_pair(root, node)
         elif node.op_type == DEQUANTIZE:
             self._values[root] = node.output[0]
-        elif self._narrows(node):
+        elif self._graph.clipped_pair(node) is not None:
             pass  # a part of the pair behind it
         elif self._is_clip(node):
             self._stages[root] = self._stages.get(root, 0) + (not self._ends_clip(node))
@@ -258,19 +256,11 @@ class _View:
     def _is_transparent(self, node: onnx.NodeProto, reads: list[str]) -> bool:
         if node.op_type in (QUANTIZE, DEQUANTIZE) or node.op_type in _TRANSPARENT:
             return True
-        if self._narrows(node):
+        if self._graph.clipped_pair(node) is not None:
             return True
         if self._is_clip(node):
             return self._graph.producer(self._roots[reads[0]]) is not None
         return node.op_type in _WITH_CONSTANT and len(reads) == 1 and len(node.input) == 2
-
-    def _narrows(self, node: onnx.NodeProto) -> bool:
-        """Return whether a node is the Clip of a pair whose grid leaves out values of its integer type."""
-        if node.op_type != "Clip" or not node.name.endswith(NARROWING):
-            return False
-        behind = self._graph.readers(node.output[0])
-        # Up to the slash of the suffix: the QuantizeLinear of the same pair has the same beginning.
-        return bool(behind) and behind[0].op_type == QUANTIZE and behind[0].name.startswith(node.name[:-4])
 
     def _is_clip(self, node: onnx.NodeProto) -> bool:
         """Return whether a node clips; the exporter writes Max and Min with a number where a runtime must not fuse."""
@@ -308,15 +298,12 @@ class _View:
     ) -> tuple[int, int] | None:
         """Return the integers at the bounds of the Clip of a pair; None without one, or if it leaves out none."""
         clip = self._graph.producer(node.input[0])
-        if clip is None or limits is None or not self._narrows(clip):
+        if clip is None or limits is None or self._graph.clipped_pair(clip) is None:
             return None
-        bounds = [self._graph.constant(name) for name in clip.input[1:3]]
-        places = [
-            bound.reshape(-1)[0] / scale for bound in bounds if bound is not None and bound.size == 1 and scale > 0
-        ]
-        if len(places) < 2 or not np.isfinite(places).all():
+        found = self._graph.clipped_limits(clip, scale, zero)
+        if found is None:
             return None
-        low, high = max(round(places[0]) + zero, limits[0]), min(round(places[1]) + zero, limits[1])
+        low, high = max(found[0], limits[0]), min(found[1], limits[1])
         return (low, high) if low < high and (low, high) != limits else None
 
     def _keep_weight(self, node: onnx.NodeProto) -> None:

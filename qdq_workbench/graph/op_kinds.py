@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 
 from qdq_workbench.graph.kinds import (
     ACTIVATION_LAYERS,
@@ -148,6 +148,16 @@ def step_before(graph: ModelGraph, tensor: str, stops: Collection[str]) -> Node 
             return node
         tensor = node.inputs[0]
     return None
+
+
+def readers_past_vanishing(graph: ModelGraph, tensor: str) -> Iterator[tuple[Node, int]]:
+    """Yield the readers of `tensor` with the index of the input, and those behind each reader that vanishes."""
+    waiting = [tensor]
+    for reached in waiting:
+        for reader, index in graph.readers(reached):
+            yield reader, index
+            if vanishes(reader):
+                waiting.append(reader.outputs[0])
 
 
 def producer_in_file(graph: ModelGraph, tensor: str) -> Node:

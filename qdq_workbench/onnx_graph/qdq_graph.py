@@ -12,6 +12,7 @@ from onnx import helper, numpy_helper
 
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 PAIR_OPERATORS = frozenset({QUANTIZE, DEQUANTIZE})
+NARROWING = "/Clip"  # suffix of the node that clips to the grid of a pair, where it does not fill its integer type
 # Operations that only move or select values, so that they run on integers unchanged.
 MOVES = frozenset(
     {
@@ -123,6 +124,25 @@ class QDQGraph:
         source = self.producer(self.origin(node.input[0]))
         found = None if source is None or source.op_type != QUANTIZE else self.parameters(source)
         return np.dtype(np.uint8) if found is None else found[1].dtype
+
+    def clipped_pair(self, clip: onnx.NodeProto) -> onnx.NodeProto | None:
+        """Return the QuantizeLinear behind a Clip of one of our pairs; None for other nodes.
+
+        A grid of fewer bits lies in a wider integer type, so that the Clip before it limits the integers.
+        """
+        if clip.op_type != "Clip" or not clip.name.endswith(NARROWING):
+            return None
+        wanted = f"{clip.name.removesuffix(NARROWING)}/{QUANTIZE}"
+        behind = self.readers(clip.output[0])
+        return next((node for node in behind if node.op_type == QUANTIZE and node.name == wanted), None)
+
+    def clipped_limits(self, clip: onnx.NodeProto, scale: float, zero: int) -> tuple[int, int] | None:
+        """Return the integers at the bounds of a Clip; None where a bound is computed or lies at no integer."""
+        bounds = [self.constant(name) for name in clip.input[1:3]]
+        places = [bound.item() / scale for bound in bounds if bound is not None and bound.size == 1 and scale > 0]
+        if len(places) < 2 or not np.isfinite(places).all():
+            return None
+        return round(places[0]) + zero, round(places[1]) + zero
 
     def origin(self, tensor: str, through: frozenset[str] = MOVES) -> str:
         """Return the tensor that a tensor was moved from, by any number of the operations in `through`."""

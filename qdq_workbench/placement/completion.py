@@ -13,12 +13,18 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from qdq_workbench.graph.kinds import ARITHMETIC
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.never_negative import is_never_negative
-from qdq_workbench.graph.op_kinds import activation_name, is_activation, producer_in_file, vanishes
+from qdq_workbench.graph.op_kinds import (
+    activation_name,
+    is_activation,
+    producer_in_file,
+    readers_past_vanishing,
+    vanishes,
+)
 from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.defaults import find_default
 from qdq_workbench.placement.lowering import Merged, padding_readers
@@ -164,7 +170,9 @@ class _Completion:
         """Add an output pair with the scale of the input, as max pooling and data movement need to run on integers."""
         result = node.outputs[0]
         kinds = (*self._target.integer_kinds, *self._target.same_scale_kinds)
-        helps = any(reader.is_a(*kinds) for reader in self._readers_in_file(result))
+        # In a file the readers of a Dropout read the tensor before it.
+        readers = [reader for reader, _ in readers_past_vanishing(self._graph, result) if not vanishes(reader)]
+        helps = any(reader.is_a(*kinds) for reader in readers)
         # A second pair on the same scale costs time where nothing behind it reads integers.
         if not helps and result not in self._paired:
             return
@@ -174,14 +182,6 @@ class _Completion:
             f"{self._target.title} runs {node.class_name} {node.name!r} on integers only when "
             "its input and output share one scale",
         )
-
-    def _readers_in_file(self, tensor: str) -> Iterator[Node]:
-        """Yield the readers of a tensor that are in a file: those behind a Dropout read the tensor before it there."""
-        for reader, _ in self._graph.readers(tensor):
-            if vanishes(reader):
-                yield from self._readers_in_file(reader.outputs[0])
-            else:
-                yield reader
 
     def _complete_activation(self, node: Node) -> None:
         name = activation_name(node)

@@ -15,7 +15,6 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from qdq_workbench.export.insert_qdq import NARROWING
 from qdq_workbench.onnx_graph.batches import first_batch, run_session
 from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE, QDQGraph, integer_limits, type_name
 from qdq_workbench.onnx_graph.sessions import fed_inputs, make_session, run_once, with_outputs
@@ -66,27 +65,15 @@ def _range_of(graph: QDQGraph, tensor: str) -> tuple[float, float]:
 def _grids_behind(graph: QDQGraph, tensor: str) -> Iterator[tuple[float, int, tuple[int, int]]]:
     """Yield scale, zero point and integer limits of every per-tensor pair that quantizes a tensor."""
     for reader in graph.readers(tensor):
-        node, bounds = _after_own_clip(graph, reader)
+        behind = graph.clipped_pair(reader)
+        node = behind or reader
         parameters = graph.parameters(node) if node.op_type == QUANTIZE else None
         limits = None if parameters is None else integer_limits(type_name(parameters[1].dtype))
         if parameters is not None and limits is not None and parameters[0].size == 1:
             scale, zero = float(parameters[0].item()), int(parameters[1].item())
-            # A grid of fewer bits lies in a wider integer type; the Clip before it, not the type, limits its integers.
-            if bounds is not None:
-                limits = (round(bounds[0] / scale) + zero, round(bounds[1] / scale) + zero)
-            yield scale, zero, limits
-
-
-def _after_own_clip(graph: QDQGraph, node: onnx.NodeProto) -> tuple[onnx.NodeProto, tuple[float, float] | None]:
-    """Return the QuantizeLinear after the Clip of a pair with less than 8 bits, and the bounds; else the node, None."""
-    if node.op_type != "Clip" or not node.name.endswith(NARROWING):
-        return node, None
-    wanted = f"{node.name.removesuffix(NARROWING)}/{QUANTIZE}"
-    found = next((reader for reader in graph.readers(node.output[0]) if reader.name == wanted), None)
-    bounds = [graph.constant(name) for name in node.input[1:3]]
-    if found is None or len(bounds) < 2 or bounds[0] is None or bounds[1] is None:  # another exporter's Clip
-        return node, None
-    return found, (bounds[0].item(), bounds[1].item())
+            narrowed = limits if behind is None else graph.clipped_limits(reader, scale, zero)
+            if narrowed is not None:
+                yield scale, zero, narrowed
 
 
 class OptimizationParity:

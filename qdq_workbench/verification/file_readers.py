@@ -9,10 +9,9 @@ from collections.abc import Iterator, Mapping
 
 import onnx
 
-from qdq_workbench.export.insert_qdq import NARROWING
 from qdq_workbench.export.node_names import layer_of, layers_by_name
-from qdq_workbench.graph.op_kinds import vanishes
-from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE
+from qdq_workbench.graph.op_kinds import readers_past_vanishing
+from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, NARROWING, QUANTIZE
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.verification.lowered import HELPERS
 from qdq_workbench.verification.report import Check, check_of
@@ -60,18 +59,13 @@ def reader_differences(plan: PlacementPlan, proto: onnx.ModelProto) -> Iterator[
 def _planned(plan: PlacementPlan, tensor: str | None) -> dict[str, set[bool]]:
     """Return by layer whether its inputs that hold a tensor are quantized, over all of its calls."""
     found: dict[str, set[bool]] = {}
-    for layer, quantized in () if tensor is None else _inputs_in_file(plan, tensor, quantized=False):
-        found.setdefault(layer, set()).add(quantized)
+    behind_pair: dict[str, bool] = {}
+    for reader, index in () if tensor is None else readers_past_vanishing(plan.graph, tensor):
+        before = behind_pair.get(reader.inputs[index], False)
+        quantized = before or plan.input_placement(reader.name, index) is not None
+        found.setdefault(reader.layer, set()).add(quantized)
+        behind_pair.update(dict.fromkeys(reader.outputs, quantized))
     return found
-
-
-def _inputs_in_file(plan: PlacementPlan, tensor: str, *, quantized: bool) -> Iterator[tuple[str, bool]]:
-    """Yield the layers that read a tensor, also behind layers that vanish, and whether they read a pair on it."""
-    for reader, index in plan.graph.readers(tensor):
-        behind_pair = quantized or plan.input_placement(reader.name, index) is not None
-        yield reader.layer, behind_pair
-        if vanishes(reader):
-            yield from _inputs_in_file(plan, reader.outputs[0], quantized=behind_pair)
 
 
 class _Walk:

@@ -13,10 +13,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import onnx
 
-from qdq_workbench.export.insert_qdq import NARROWING
 from qdq_workbench.export.node_names import layer_of, layers_by_name
 from qdq_workbench.export.passes.keep_clips_from_blocks import APART
-from qdq_workbench.onnx_graph.qdq_graph import PAIR_OPERATORS
+from qdq_workbench.onnx_graph.qdq_graph import NARROWING, PAIR_OPERATORS
 from qdq_workbench.placement.plan import PlacementPlan
 
 # Operators that only move or cast values, or return their shape; converters add them for shapes and layouts.

@@ -15,8 +15,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from qdq_workbench.export.insert_qdq import NARROWING
-from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE, QDQGraph
+from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, NARROWING, QUANTIZE, QDQGraph
 from qdq_workbench.quantizers.blocks import scale_shape, spread
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 from qdq_workbench.verification.file_structure import (

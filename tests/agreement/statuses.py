@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx
 
-from qdq_workbench.export.insert_qdq import NARROWING
+from qdq_workbench.onnx_graph.qdq_graph import NARROWING
 from qdq_workbench.verification.integer_kernels import (
     _LAYOUT_SUFFIX,
     COMPUTE_OPS,
