@@ -74,20 +74,25 @@ class BehindTensors:
         names: The tensors, by their names in the plan.
 
     Attributes:
-        names: The tensors.
+        names: The tensors whose values have the shape that Keras declares.
         values: Their values for the samples.
     """
 
     def __init__(self, q_model: QuantizedModel, inputs: Arrays, names: Sequence[str]) -> None:
-        self.names = names
+        self.names: list[str] = []
         self.values: list[np.ndarray] = []
-        if not self.names:
+        if not names:
             return
         tensors = float_view(q_model).tensors
-        first = [tensors[name] for name in self.names]
         self._given = [tf.constant(array) for array in inputs]
-        made = functional_model(q_model.inputs, first, name="tensors")(self._given, training=False)
-        found = keras.tree.flatten(made)
+        made = functional_model(q_model.inputs, [tensors[name] for name in names], name="tensors")
+        computed = zip(names, keras.tree.flatten(made(self._given, training=False)), strict=True)
+        # Keras refuses values of another shape than a layer declares, as CategoryEncoding does for three axes.
+        fitting = [(name, value) for name, value in computed if value.shape.is_compatible_with(tensors[name].shape)]
+        if not fitting:
+            return
+        self.names = [name for name, _ in fitting]
+        first, found = [tensors[name] for name in self.names], [value for _, value in fitting]
         # A tensor that is fed in has no mask of its own.
         self._masks = [*[None] * len(inputs), *(getattr(value, "_keras_mask", None) for value in found)]
         self.values = [keras.ops.convert_to_numpy(value) for value in found]

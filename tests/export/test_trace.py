@@ -105,10 +105,29 @@ class Grown(layers.Layer):
         return keras.KerasTensor(x.shape, x.dtype)
 
 
+class Turned(layers.Layer):
+    """Says that its result has the shape of its input, and swaps two axes of it."""
+
+    def call(self, x):
+        return keras.ops.transpose(x, (0, 2, 1))
+
+    def compute_output_spec(self, x):
+        return keras.KerasTensor(x.shape, x.dtype)
+
+
+def test_a_pair_of_another_size_than_keras_says_is_refused_by_its_name():
+    x, placeholder = keras.Input((3, 4), name="x"), keras.Input((3, 4), name="p")
+    cut = CutModel({"x": x}, {"y": layers.Dense(2)(placeholder)}, {"turned": (Turned()(x), placeholder)})
+    with pytest.raises(ExportError, match=r"'turned' has another shape than Keras says.*\(1, 4, 3\), by Keras"):
+        trace(cut, EndNames.of(cut), dynamic_batch=False)
+
+
 def test_a_pair_of_another_rank_than_keras_says_is_refused_by_its_name():
     x, placeholder = keras.Input((3,), name="x"), keras.Input((3,), name="p")
     cut = CutModel({"x": x}, {"y": layers.ReLU()(placeholder)}, {"grown": (Grown()(x), placeholder)})
-    with pytest.raises(ExportError, match=r"'grown' has another number of axes.*compute_output_shape.*\(1, 3, 1\), by"):
+    with pytest.raises(
+        ExportError, match=r"'grown' has another shape than Keras says.*compute_output_shape.*\(1, 3, 1\), by"
+    ):
         trace(cut, EndNames.of(cut), dynamic_batch=False)
 
 

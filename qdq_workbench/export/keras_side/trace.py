@@ -106,7 +106,7 @@ def trace(cut: CutModel, ends: EndNames, *, dynamic_batch: bool) -> tuple[Any, d
         with keras.StatelessScope(state_mapping=list(weights)), _INLINED_FUNCTIONS:
             results = _run(model, list(tensors[: len(inputs)]), scopes)
         named = dict(zip(outputs, results, strict=True))
-        _check_ranks(cut, named, ends)
+        _check_shapes(cut, named, ends)
         # tf.identity: a tensor may be several outputs, and an input may be an output.
         return {name: tf.identity(result) for name, result in named.items()}
 
@@ -119,17 +119,17 @@ def trace(cut: CutModel, ends: EndNames, *, dynamic_batch: bool) -> tuple[Any, d
     return as_graph(function), scopes
 
 
-def _check_ranks(cut: CutModel, results: dict[str, Any], ends: EndNames) -> None:
-    """Refuse a model with a wrong symbolic rank at a pair: the readers of the pair are traced with that rank.
+def _check_shapes(cut: CutModel, results: dict[str, Any], ends: EndNames) -> None:
+    """Refuse a model with a wrong symbolic shape at a pair: the readers of the pair are traced with that shape.
 
     Raises:
-        ExportError: If the source of a pair has another rank than its symbolic tensor.
+        ExportError: If the source of a pair has another shape than its symbolic tensor.
     """
     for key, (source, _) in cut.pairs.items():
         computed = results[ends.sources[key]].shape
-        if computed.rank != len(source.shape):
+        if not computed.is_compatible_with(source.shape):
             raise ExportError(
-                f"The tensor {key!r} has another number of axes than Keras says, so that no graph can be made of what "
+                f"The tensor {key!r} has another shape than Keras says, so that no graph can be made of what "
                 "reads it. Where a layer of your own makes it, correct its compute_output_shape; otherwise leave the "
                 f"tensor in float. Received: shape {tuple(computed)}, by Keras {tuple(source.shape)}"
             )
