@@ -144,7 +144,7 @@ class Campaign:
 #: unless it names an operation that ONNX has no form for, or a tensor that Keras gives a wrong shape.
 REFUSALS = (qdq.errors.UnsupportedModelError, qdq.errors.DataError, qdq.errors.SpecError)
 
-UNTRANSLATABLE = ("no ONNX form", "number of axes than Keras says")
+UNTRANSLATABLE = ("no ONNX form", "shape than Keras says")
 
 
 def _essence(error):
