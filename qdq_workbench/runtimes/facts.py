@@ -16,6 +16,7 @@ from qdq_workbench.placement.defaults import find_default
 from qdq_workbench.placement.kept import kept_for_scales
 from qdq_workbench.placement.opsets import is_packed, least_opset
 from qdq_workbench.placement.plan import Placement, PlacementPlan
+from qdq_workbench.runtimes.inner_layers import operands
 
 _FLOAT_BYTES = 4
 
@@ -104,7 +105,8 @@ class PlanFacts:
         """Return the inputs of a node that are not quantized."""
         # Not by `input_pair`, which is slower: rules ask for the inputs of every node.
         for_all, own, name = self._pairs_for_all, self._own_inputs, node.name
-        return [i for i, tensor in enumerate(node.inputs) if tensor not in for_all and (name, i) not in own]
+        inputs = node.inputs
+        return [i for i in operands(node) if inputs[i] not in for_all and (name, i) not in own]
 
     def why_not_two_operands(self, node: Node) -> str | None:
         """Return why a kernel of two operands cannot compute a node; None if the node has two input tensors."""

@@ -22,7 +22,7 @@ _ROWS = 2
 
 def held_product(node: Node) -> Part | None:
     """Return the convolution or matrix product that is all a layer holds; None for other layers."""
-    if not is_transparent(node) or len(node.inputs) != 1:  # with a mask it is computed step by step
+    if not is_transparent(node):
         return None
     products = inner_products(node)
     others = [part for part in node.parts if part not in products and not set(HOLDING_ONE).intersection(part.classes)]

@@ -13,6 +13,11 @@ def is_transparent(node: Node) -> bool:
     return not node.is_operation and node.is_a(*HOLDING_ONE)
 
 
+def operands(node: Node) -> range:
+    """Return the indices of the inputs that a node computes with: the mask of a wrapper is none of them."""
+    return range(1 if is_transparent(node) else len(node.inputs))
+
+
 def is_recurrent(node: Node) -> bool:
     """Return whether a layer is recurrent, or holds a layer that is."""
     classes = {name for part in node.parts for name in part.classes}

@@ -14,7 +14,7 @@ from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import activation_name, is_activation
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.facts import PlanFacts
-from qdq_workbench.runtimes.inner_layers import inner_products, is_transparent
+from qdq_workbench.runtimes.inner_layers import inner_products, is_transparent, operands
 from qdq_workbench.runtimes.judge_layers import SPLIT_ACTIVATIONS, Verdict, judge_layers
 from qdq_workbench.runtimes.verdict import Fix, LayerExplanation, Rule
 
@@ -115,7 +115,7 @@ def _int8_verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
         return "NO-KERNEL", f"folded into {absorber!r}, which runs in float", []
     if is_activation(node):
         return _activation(facts, node, integer)
-    if facts.weights(node) and len(facts.float_inputs(node)) == len(node.inputs):
+    if facts.weights(node) and len(facts.float_inputs(node)) == len(operands(node)):
         fix = [_input_fix(node)] if node.is_a(*_TARGET.integer_kinds) else []
         floats = "float" in facts.graph.tensors[node.inputs[0]].dtype
         reads = "its input is a float" if floats else "its input holds indices of rows"
@@ -179,7 +179,7 @@ def _integer(facts: PlanFacts, node: Node) -> Verdict:
 
 
 def _by_step(facts: PlanFacts, node: Node) -> Verdict:
-    """Judge a layer that applies its inner layer to every step, which the converter writes once per step."""
+    """Judge a layer that applies its inner layer to every step: one operator on all of them, or one per step."""
     inside = inner_products(node)
     if len(inside) != 1 or not _KERNELS.intersection(inside[0].classes):
         return "NO-KERNEL", f"the int8 specification has no {node.class_name}", []

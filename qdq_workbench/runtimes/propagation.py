@@ -28,6 +28,7 @@ from qdq_workbench.graph.op_kinds import pads_with_zeros, vanishes
 from qdq_workbench.placement.pairs import PlannedTensor
 from qdq_workbench.placement.plan import Placement
 from qdq_workbench.runtimes.facts import PlanFacts
+from qdq_workbench.runtimes.inner_layers import operands
 
 PASSED = (*MAXIMA, *RESHAPINGS)
 # Their outputs hold the values of their inputs, and perhaps zeros, which every range contains: the range is the same.
@@ -79,7 +80,7 @@ class Propagation:
 
     def float_inputs(self, node: Node) -> list[int]:
         """Return the indices of the inputs of a node that are floats."""
-        return [index for index in range(len(node.inputs)) if self._arriving(node, index) is None]
+        return [index for index in operands(node) if self._arriving(node, index) is None]
 
     def passes(self, node: Node) -> tuple[bool, str]:
         """Return whether an operation of a class in `PASSED` runs on integers, and the reason."""

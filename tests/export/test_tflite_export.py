@@ -222,6 +222,49 @@ def test_silu_is_exported_although_keras_gives_it_a_gradient_of_its_own(tmp_path
     assert report.mean_difference < 0.02 * report.mean_size
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_the_layer_of_all_steps_is_one_operator(times, tmp_path):
+    steps = keras.Input((5, 2, 8, 8, 3)[2 - times :], name="steps")
+    inner = layers.Conv2D(4, 3, activation="relu", bias_initializer="normal", name="inner")
+    for number in range(times):
+        inner = layers.TimeDistributed(inner, name=f"level_{number}")
+    model = keras.Model(steps, layers.Dense(2, name="head")(layers.Flatten(name="flat")(inner(steps))))
+    q_model = qdq.quantize_model(model, custom_qdq_cases=[qdq.AutoQDQCase()], target="litert")
+    data = samples(model)
+    qdq.calibrate(q_model, data, verbose=False)
+    report = qdq.export_tflite(q_model, tmp_path / "model.tflite")
+    assert report.operators["CONV_2D"] == (1, 1)
+    assert "STRIDED_SLICE" not in report.operators
+    assert qdq.verify_tflite(report.path, q_model, data).passed
+
+
+@pytest.mark.parametrize(("inner", "behind", "loops"), [("Dense", layers.LSTM(3), 1), ("LSTM", layers.Dense(2), 2)])
+def test_a_mask_is_read_step_by_step_where_the_layer_inside_takes_it(inner, behind, loops, tmp_path):
+    words = keras.Input((2, 4) if inner == "LSTM" else (4,), dtype="int32", name="words")
+    x = layers.Embedding(20, 3, mask_zero=True, name="embedded")(words)
+    x = layers.TimeDistributed(getattr(layers, inner)(3), name="held")(x)
+    model = keras.Model(words, behind(x))
+    q_model = qdq.quantize_model(model, custom_qdq_cases=[qdq.AutoQDQCase()], target="litert")
+    data = np.random.default_rng(0).integers(0, 3, (8, *words.shape[1:])).astype(np.int32)
+    qdq.calibrate(q_model, data, verbose=False)
+    report = qdq.export_tflite(q_model, tmp_path / "model.tflite")
+    assert report.operators["WHILE"] == (0, loops)
+    assert report.operators["FULLY_CONNECTED"] == (1, 1)
+    assert qdq.verify_tflite(report.path, q_model, data).passed
+
+
+def test_a_dense_layer_with_a_bias_is_an_integer_operator_on_volumes_too(tmp_path):
+    volume = keras.Input((3, 4, 2, 5), name="volume")
+    shared = layers.Dense(5, bias_initializer="normal", name="shared")
+    model = keras.Model(volume, layers.Add(name="sum")([shared(volume), shared(layers.ReLU(name="relu")(volume))]))
+    q_model = qdq.quantize_model(model, custom_qdq_cases=[qdq.AutoQDQCase()], target="litert")
+    data = samples(model)
+    qdq.calibrate(q_model, data, verbose=False)
+    report = qdq.export_tflite(q_model, tmp_path / "model.tflite")
+    assert report.operators["FULLY_CONNECTED"] == (2, 2)
+    assert qdq.verify_tflite(report.path, q_model, data).passed
+
+
 def test_an_einsum_that_turns_its_result_runs_on_integers(tmp_path):
     """Without a pair behind it the converter left its product with integers in front and floats behind."""
     tokens = keras.Input((5, 4), name="tokens")

@@ -14,6 +14,7 @@ import onnxruntime
 import pytest
 import tensorflow as tf
 from keras import layers
+from keras.layers import TimeDistributed
 
 import qdq_workbench as qdq
 from qdq_workbench.export.keras_side.trace import _INLINED_FUNCTIONS
@@ -68,6 +69,19 @@ DETOURS = [
         "transposed line with channels first",
         (6, 3),
         lambda: layers.Conv1DTranspose(11, 2, padding="same", data_format="channels_first"),
+        ("ConvTranspose",),
+    ),
+    Detour("steps of steps", (3, 4, 5), lambda: TimeDistributed(TimeDistributed(layers.Dense(2))), ("Gemm",)),
+    Detour(
+        "transposed line by steps",
+        (2, 6, 4),
+        lambda: TimeDistributed(layers.Conv1DTranspose(3, 4, strides=3)),
+        ("ConvTranspose",),
+    ),
+    Detour(
+        "transposed line with a spectral norm",
+        (6, 4),
+        lambda: layers.SpectralNormalization(layers.Conv1DTranspose(3, 4, strides=3)),
         ("ConvTranspose",),
     ),
     Detour(

@@ -24,12 +24,19 @@ CASES = {
     "a MatMul with a ReLU": (layers.Dense(4, use_bias=False, activation="relu"), (5, 3), None, "ORT-OUTPUT"),
     "a MatMul with a tanh": (layers.Dense(4, use_bias=False, activation="tanh"), (5, 3), None, "ORT-INTEGER"),
     "a MatMul of rank 3": (layers.Dense(4, activation="relu", **BIASED), (5, 4, 3), None, "ORT-INTEGER"),
+    "steps of steps": (layers.TimeDistributed(layers.Dense(4, **BIASED)), (2, 5, 3), dense, "ORT-INTEGER"),
     "an einsum": (layers.EinsumDense("ab,bc->ac", 4, bias_axes="c", **BIASED), (5, 3), dense, "ORT-INTEGER"),
     "a convolution": (
         layers.Conv2D(4, 3, activation="relu", **BIASED),
         (3, 6, 6, 2),
         lambda name: layers.TimeDistributed(layers.Conv2D(3, 3), name=name),
         "ORT-INTEGER",
+    ),
+    "steps of convolutions": (
+        layers.TimeDistributed(layers.Conv2D(4, 3, **BIASED)),
+        (2, 3, 6, 6, 2),
+        None,
+        "ORT-OUTPUT",
     ),
     "a convolution in front of an output": (layers.Conv2D(4, 3, **BIASED), (3, 6, 6, 2), None, "ORT-OUTPUT"),
     "a convolution with an activation": (
@@ -112,6 +119,31 @@ def test_what_is_no_step_of_several_has_its_pair_in_front_of_it(inner, shape, ru
         keras.Model(row, layers.SpectralNormalization(inner, name="held")(row)), target="onnxruntime"
     )
     assert agreed(q_model, tmp_path / "model.onnx").rule == rule
+
+
+@pytest.mark.parametrize("target", ["onnxruntime", "tensorrt", "openvino", "litert"])
+def test_a_mask_that_the_layer_inside_does_not_take_changes_nothing(target):
+    verdicts = {}
+    for masked in (False, True):
+        words = keras.Input((5,), dtype="int32", name="words")
+        x = layers.Embedding(20, 4, mask_zero=masked, name="embedded")(words)
+        x = layers.TimeDistributed(dense("inner"), name="held")(x)
+        plan = qdq.plan_placement(
+            keras.Model(words, layers.TimeDistributed(dense("inner_head"), name="head")(x)), target=target
+        )
+        verdicts[masked] = qdq.explain(plan).for_layer("held")
+    assert (verdicts[True].rule, verdicts[True].status) == (verdicts[False].rule, "int8")
+
+
+def test_a_masked_sequence_in_onnx_runtime(tmp_path):
+    words = keras.Input((5,), dtype="int32", name="words")
+    x = layers.Embedding(20, 4, mask_zero=True, name="embedded")(words)
+    x = layers.TimeDistributed(dense("inner"), name="held")(x)
+    model = keras.Model(words, dense("head")(x))
+    spec = qdq.QuantizationSpec()
+    spec.add("held", quantize_output=True)
+    q_model = qdq.quantize_model(model, quantization_spec=spec, target="onnxruntime")
+    assert agreed(q_model, tmp_path / "model.onnx").status == "int8"
 
 
 def test_more_than_one_layer_inside_is_not_seen_through():

@@ -74,6 +74,8 @@ IMAGES = {
     "reshaped": lambda n: layers.Reshape((4, 16, 4), name=n),
     "permuted": lambda n: layers.Permute((2, 1, 3), name=n),
     "dropout": lambda n: layers.Dropout(0.5, name=n),
+    "by_step": lambda n: layers.TimeDistributed(layers.Dense(4), name=n),
+    "by_step_silu": lambda n: layers.TimeDistributed(layers.Dense(4, activation="silu"), name=n),
     "unknown": lambda n: Unknown(name=n),
 }
 SEQUENCES = {
@@ -87,14 +89,16 @@ SEQUENCES = {
     "up_1d": lambda n: layers.UpSampling1D(2, name=n),
     "padded_1d": lambda n: layers.ZeroPadding1D(1, name=n),
     "cropped_1d": lambda n: layers.Cropping1D(1, name=n),
-    "by_step": lambda n: layers.TimeDistributed(layers.Dense(4), name=n),
-    "by_step_silu": lambda n: layers.TimeDistributed(layers.Dense(4, activation="silu"), name=n),
 }
 VOLUMES = {
     "conv_3d": lambda n: layers.Conv3D(4, 3, name=n),
     "mean_3d": lambda n: layers.GlobalAveragePooling3D(name=n),
     "largest_3d": lambda n: layers.GlobalMaxPooling3D(name=n),
     "cropped_3d": lambda n: layers.Cropping3D(1, name=n),
+    "dense_3d": lambda n: layers.Dense(4, bias_initializer="normal", name=n),
+    "dense_relu_3d": lambda n: layers.Dense(4, activation="relu", bias_initializer="normal", name=n),
+    "by_steps": lambda n: layers.TimeDistributed(layers.TimeDistributed(layers.Dense(4)), name=n),
+    "conv_by_step": lambda n: layers.TimeDistributed(layers.Conv2D(4, 3), name=n),
 }
 ROWS = {"repeated": lambda n: layers.RepeatVector(3, name=n), "unit": lambda n: layers.UnitNormalization(name=n)}
 PAIRS = {

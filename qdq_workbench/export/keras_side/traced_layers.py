@@ -24,10 +24,10 @@ def traced_otherwise(operation: Any, args: tuple[Any, ...], kwargs: dict[str, An
 
     # Exact classes below: a subclass may compute something else in its `call`.
     kind = type(operation)
-    # `_all_steps_at_once` hands no mask to the layer inside.
-    masked = kwargs.get("mask") is not None or bool(args and carries_mask(args[0]))
-    if kind is layers.TimeDistributed and not masked:
+    if kind is layers.TimeDistributed and not reads_mask(operation, args[0], kwargs.get("mask")):
         return lambda: _all_steps_at_once(operation.layer, args[0])
+    if kind is layers.SpectralNormalization:  # at inference it calls its layer and no more
+        return traced_otherwise(operation.layer, args, {})
     if kind is layers.UpSampling2D and operation.interpolation != "nearest" and None in args[0].shape[1:]:
         return lambda: _resized(operation, args[0])
     if kind is layers.Conv1DTranspose:
@@ -38,10 +38,23 @@ def traced_otherwise(operation: Any, args: tuple[Any, ...], kwargs: dict[str, An
     return None
 
 
+def reads_mask(layer: Any, inputs: Any, mask: Any) -> bool:
+    """Return whether a layer reads a mask, the one inside in place of a `TimeDistributed`, which only hands it on."""
+    from keras import layers
+
+    while type(layer) is layers.TimeDistributed:
+        layer = layer.layer
+    return (mask is not None or carries_mask(inputs)) and _takes(layer, "mask")
+
+
 def takes_training(operation: Any) -> bool:
     """Return whether a call takes a `training` argument."""
+    return _takes(operation, "training")
+
+
+def _takes(operation: Any, argument: str) -> bool:
     with suppress(TypeError, ValueError):
-        return "training" in inspect.signature(operation.call).parameters
+        return argument in inspect.signature(operation.call).parameters
     return False
 
 
@@ -133,7 +146,8 @@ def _all_steps_at_once(layer: Any, inputs: Any) -> Any:
     sizes = tf.shape(inputs)
     flat = tf.reshape(inputs, _sizes(inputs, [-1], range(2, len(inputs.shape))))
     keywords = {"training": False} if takes_training(layer) else {}
-    result = layer(flat, **keywords)
+    otherwise = traced_otherwise(layer, (flat,), keywords)
+    result = layer(flat, **keywords) if otherwise is None else otherwise()
     # At most one size of a Reshape may be computed from the others.
     first = [-1, steps] if steps is not None else [sizes[0], sizes[1]]
     return tf.reshape(result, _sizes(result, first, range(1, len(result.shape))))

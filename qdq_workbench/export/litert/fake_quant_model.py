@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,9 +18,12 @@ from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.conversion.engine.rebuild import keras_name
 from qdq_workbench.export.encode import encode_weights
 from qdq_workbench.export.encodings import Encoding
+from qdq_workbench.export.keras_side.traced_layers import reads_mask
 from qdq_workbench.export.litert.supported_grids import INT16_BITS
-from qdq_workbench.graph_builder import layer_weights
+from qdq_workbench.graph_builder import Call, layer_weights
 from qdq_workbench.placement.plan import Placement, PlacementPlan
+
+_MOST_AXES = 4  # on which the converter adds a bias inside the product
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +92,28 @@ class _FakeQuantize(keras.layers.Layer):
         return tf.quantization.fake_quant_with_min_max_vars(inputs, *self._ends, narrow_range=self._narrow)
 
 
+class _OnRows(keras.layers.Layer):
+    """A layer called on rows where the converter would write more than one operator, or one in float.
+
+    It writes the layer of a `TimeDistributed` once per step, and on more than four axes the bias of a Dense as an
+    addition of its own, in float. The operators carry the name of the layer.
+    """
+
+    def __init__(self, layer: Any) -> None:
+        super().__init__(name=layer.name)
+        self.supports_masking = layer.supports_masking
+        self._layer = layer
+
+    def build(self, input_shape: Any) -> None:
+        """Create the variables of the layer."""
+        if not self._layer.built:
+            self._layer.build(input_shape)
+
+    def call(self, inputs: Any) -> Any:
+        """Return what the layer returns."""
+        return _on_rows(self._layer, inputs)
+
+
 class _FakeQuantBuilder(FoldingRebuilder):
     """Rebuilds the float model with a fake-quant layer for every pair."""
 
@@ -97,7 +123,21 @@ class _FakeQuantBuilder(FoldingRebuilder):
         self.plan = q_model.plan
         self._activations = activations
         self.quantized: dict[str, Any] = {}
+        self._on_rows: dict[str, _OnRows] = {}
         super().__init__(float_view(q_model), self.plan.lowering.folds)
+
+    def compute(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the replacement of an operation, by `_OnRows` if its input has known sizes and it reads no mask."""
+        rows = type(call.operation) in (keras.layers.Dense, keras.layers.TimeDistributed) and len(args) == 1
+        if not rows or None in args[0].shape[1:] or reads_mask(call.operation, args[0], kwargs.get("mask")):
+            return super().compute(call, args, kwargs)
+        layer = self.replacement(call)
+        if layer.name not in self._on_rows:
+            self._on_rows[layer.name] = _OnRows(layer)
+        with self.late.building(layer):
+            result = self._on_rows[layer.name](args[0])
+        behind = self.behind.get(call.node.layer)
+        return result if behind is None else behind(result)
 
     def pair(self, placement: Placement) -> Any:
         """Return the output of the fake-quant layer of a pair."""
@@ -106,3 +146,16 @@ class _FakeQuantBuilder(FoldingRebuilder):
             layer = _FakeQuantize(self._activations[name], name=self.free_name(f"qdq.{keras_name(name)}"))
             self.quantized[name] = layer(self.values[placement.tensor])
         return self.quantized[name]
+
+
+def _on_rows(layer: Any, inputs: Any) -> Any:
+    ops, sizes = keras.ops, inputs.shape[1:-1]
+    if type(layer) is keras.layers.TimeDistributed:
+        result = _on_rows(layer.layer, ops.reshape(inputs, (-1, *inputs.shape[2:])))
+        return ops.reshape(result, (-1, inputs.shape[1], *result.shape[1:]))
+    if type(layer) is not keras.layers.Dense or not layer.use_bias or len(inputs.shape) <= _MOST_AXES:
+        return layer(inputs)
+    if not getattr(layer.activation, "__module__", "").startswith("keras."):  # it may compute along any axis
+        return layer(inputs)
+    result = layer(ops.reshape(inputs, (-1, math.prod(sizes), inputs.shape[-1])))
+    return ops.reshape(result, (-1, *sizes, result.shape[-1]))
