@@ -6,9 +6,10 @@ import functools
 from collections.abc import Mapping
 
 from qdq_workbench.graph.folds import find_folds
+from qdq_workbench.graph.kinds import POOLINGS
 from qdq_workbench.graph.macs import macs_by_node
 from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.op_kinds import activation_name, is_convolution, step_before, vanishes
+from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_convolution, step_before, vanishes
 from qdq_workbench.graph.output_axes import output_axes
 from qdq_workbench.graph.weight_sizes import weight_sizes
 from qdq_workbench.placement.blocks import is_one_block
@@ -142,6 +143,16 @@ class PlanFacts:
                     f"one scale in all, or one per output channel (axis {axes[-1]}), lets it run in INT8",
                 )
         return "", ""
+
+    def why_not_real(self, node: Node) -> str:
+        """Return the reason if a node returns no floats, or reads a mask for its values; "" for other nodes."""
+        dtypes = {self.graph.tensors[name].dtype for name in node.outputs}
+        if not any("float" in dtype for dtype in dtypes):
+            return f"it returns {' and '.join(sorted(dtypes))} values, and a Q/DQ pair holds real numbers"
+        masks = [name for name in node.inputs if self.graph.tensors[name].dtype == "bool"]
+        if masks and not node.is_operation and (node.is_a(*POOLINGS) or is_activation(node)):
+            return f"it reads the mask {masks[0]!r}, which the file applies in float"
+        return ""
 
     def cost(self, node: Node) -> tuple[int, int, int]:
         """Return the multiply-accumulate operations of a call, the bytes of its weights in float, and of integer ones.

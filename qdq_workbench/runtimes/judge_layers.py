@@ -50,6 +50,8 @@ def judge_layers(
         inside, help_ = float_inside(node)
         if not inside:
             inside, help_ = facts.why_axis(node)
+        if not inside and rule_id not in good:
+            inside, help_ = facts.why_not_real(node), ""
         # No pair around the layer changes this, so it overrules the verdict, fixes included.
         if inside:
             rule_id, reason, fix = nothing, inside, [help_]

@@ -70,14 +70,18 @@ def distributed(writer):
     shape = tuple(writer.tensors[tensor].shape[2:])
     inner = writer.pick(
         [
-            "layers.Dense(3)",
+            "layers.Dense(3, bias_initializer='normal')",
+            "layers.Dense(3, activation='relu', use_bias=False)",
+            "layers.SpectralNormalization(layers.Dense(3))",
             "layers.Conv2D(2, 2, padding='same')",
             "layers.BatchNormalization()",
             "layers.Activation('tanh')",
             f"keras.Sequential([keras.Input({shape}), layers.Dense(2), layers.ReLU()])",
         ]
     )
-    layer(writer, f"layers.TimeDistributed({inner})", tensor)
+    for _ in range(writer.number(1, len(shape))):
+        inner = f"layers.TimeDistributed({inner})"
+    layer(writer, inner, tensor)
 
 
 def steps_of_images(writer):
