@@ -6,10 +6,9 @@ import functools
 from collections.abc import Mapping
 
 from qdq_workbench.graph.folds import find_folds
-from qdq_workbench.graph.kinds import POOLINGS
 from qdq_workbench.graph.macs import macs_by_node
 from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_convolution, step_before, vanishes
+from qdq_workbench.graph.op_kinds import activation_name, is_convolution, step_before, vanishes
 from qdq_workbench.graph.output_axes import output_axes
 from qdq_workbench.graph.weight_sizes import weight_sizes
 from qdq_workbench.placement.blocks import is_one_block
@@ -145,13 +144,12 @@ class PlanFacts:
         return "", ""
 
     def why_not_real(self, node: Node) -> str:
-        """Return the reason if a node returns no floats, or reads a mask for its values; "" for other nodes."""
-        dtypes = {self.graph.tensors[name].dtype for name in node.outputs}
-        if not any("float" in dtype for dtype in dtypes):
-            return f"it returns {' and '.join(sorted(dtypes))} values, and a Q/DQ pair holds real numbers"
-        masks = [name for name in node.inputs if self.graph.tensors[name].dtype == "bool"]
-        if masks and not node.is_operation and (node.is_a(*POOLINGS) or is_activation(node)):
-            return f"it reads the mask {masks[0]!r}, which the file applies in float"
+        """Return the reason if a node reads or returns anything but floats, so that no pair helps it; else ""."""
+        for verb, names in (("returns", node.outputs), ("reads", [node.inputs[index] for index in operands(node)])):
+            for name in names:
+                dtype = self.graph.tensors[name].dtype
+                if "float" not in dtype:
+                    return f"it {verb} {dtype} values, {name!r}, and a Q/DQ pair holds real numbers"
         return ""
 
     def cost(self, node: Node) -> tuple[int, int, int]:

@@ -50,7 +50,7 @@ def judge_layers(
         inside, help_ = float_inside(node)
         if not inside:
             inside, help_ = facts.why_axis(node)
-        if not inside and rule_id not in good:
+        if not inside and any(not isinstance(remedy, str) for remedy in fix):
             inside, help_ = facts.why_not_real(node), ""
         # No pair around the layer changes this, so it overrules the verdict, fixes included.
         if inside:

@@ -174,7 +174,8 @@ def _other(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:  # noqa:
     if operands is not None:
         return "TRT-OPERANDS", operands, []
     quantized = not facts.float_inputs(node) and bool(node.inputs)
-    if quantized and facts.is_paired_in_file(node.outputs[0]):
+    read = [name for name in node.outputs if facts.graph.readers(name) or name in facts.graph.outputs]
+    if quantized and all(map(facts.is_paired_in_file, read)):
         return "TRT-BOTH-SIDES", "inputs and output are quantized", []
     missing = "its output has no pair" if quantized else "its inputs are not all quantized"
     fix = [] if node.opaque else [{"name": node.layer, "quantize_output": True}]

@@ -29,9 +29,19 @@ def check_planning(model, spec, target):
     for runtime in ("tensorrt", "onnxruntime"):
         explained = {layer.layer for layer in qdq.explain(plan, runtime).layers}
         assert explained <= set(graph.layers)
+    _check_fixes(plan)
     assert spec.to_dict() == wishes
     assert_same_state(state_of(model), before)
     return plan
+
+
+def _check_fixes(plan):
+    """What the explanations advise can be planned, helps, and costs no other layer its integers."""
+    explained = qdq.explain(plan)
+    fixed = qdq.plan_placement(plan.graph, quantization_spec=explained.apply_fixes(), target=plan.target)
+    after = {layer.layer: layer for layer in qdq.explain(fixed).layers}
+    assert not [layer for layer in after.values() if layer.fix]
+    assert all(after[layer.layer].status == "int8" for layer in explained.layers if layer.status == "int8")
 
 
 def check_model(model, spec, target, folder, seed, *, compiled=False, hard=False):

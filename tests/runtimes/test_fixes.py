@@ -48,6 +48,30 @@ def test_a_fix_keeps_what_was_wished_before():
     assert (fixed["last"].quantize_input, fixed["last"].quantize_weight) == (True, True)
 
 
+def masked_average():
+    words = keras.Input((6,), dtype="int32", name="words")
+    x = layers.Dense(5, name="dense")(layers.Embedding(20, 4, mask_zero=True, name="embedded")(words))
+    return keras.Model(words, layers.Dense(3, name="head")(layers.GlobalAveragePooling1D(name="mean")(x)))
+
+
+def second_part():
+    rows = keras.Input((2, 3), name="rows")
+    part = keras.ops.unstack(layers.Dense(4, name="dense")(rows), axis=1)[1]
+    return keras.Model(rows, layers.Dense(3, name="head")(part))
+
+
+@pytest.mark.parametrize("make", [masked_average, second_part])
+@pytest.mark.parametrize("target", target_names())
+def test_no_fix_is_left_beside_masks_indices_and_parts(target, make):
+    """A pair on what holds no real numbers is refused, and one on a part that nobody reads is not made."""
+    graph = qdq.build_graph(make())
+    plan = qdq.plan_placement(graph, target=target)
+    before = qdq.explain(plan)
+    after = qdq.explain(qdq.plan_placement(graph, quantization_spec=before.apply_fixes(), target=target))
+    assert [entry.layer for entry in after.layers if entry.fix] == []
+    assert after.counts["int8"] >= before.counts["int8"] >= 2
+
+
 def test_partial_mode_stays_partial():
     graph = chain(("Conv2D", "conv"), ("Conv2D", "last"))
     spec = QuantizationSpec()
