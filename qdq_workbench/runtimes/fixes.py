@@ -75,7 +75,12 @@ def _rank(node: Node) -> int:
 
 def _wishes(plan: PlacementPlan) -> dict[str, dict[str, Any]]:
     """Return the decisions of specification and cases, as arguments of `QuantizationSpec.add` per call."""
-    return {node.name: _wish(plan.decisions[node.name]) for node in plan.graph.nodes if _is_explicit(plan, node)}
+    wishes = {node.name: _wish(plan.decisions[node.name]) for node in plan.graph.nodes if _is_explicit(plan, node)}
+    for node in plan.graph.nodes:
+        # A pattern may select what returns no real numbers; an entry by name is refused there.
+        if node.name in wishes and not any("float" in plan.graph.tensors[name].dtype for name in node.outputs):
+            wishes[node.name]["quantize_output"] = False
+    return wishes
 
 
 def _is_explicit(plan: PlacementPlan, node: Node) -> bool:

@@ -57,14 +57,23 @@ def judge_held(facts: PlanFacts, node: Node, product: Part) -> Verdict:
     # Without the addition of a bias between them a product and its ReLU are one kernel, which returns integers only.
     if not needs_integers and not (joins_bias and own in _FUSED):
         return "INTEGER", f"{what}: input and kernel are quantized; the result may be float", []
-    if has_pair:
+    reads_sizes = _reads_sizes(facts, node, product)
+    if has_pair and not reads_sizes:
         return "INTEGER", f"{what}: input, kernel and output are quantized", []
     missing = f"{what} returns integers only, and {tensor!r} has no Q/DQ pair that all its readers share"
     producer = facts.graph.producer(tensor).layer
     output = {"name": producer, "quantize_output": True}
     if producer != node.layer:
         output.update(quantize_input=False, quantize_weight=False)
-    return why_clipped(facts, tensor) or ("OUTPUT", missing, [output])
+    if reads_sizes:
+        missing = f"the file reads the open sizes of {tensor!r} from the result of {what}, beside any pair"
+    return why_clipped(facts, tensor) or ("OUTPUT", missing, [] if reads_sizes else [output])
+
+
+def _reads_sizes(facts: PlanFacts, node: Node, product: Part) -> bool:
+    """Return whether a file reads sizes from what a layer computes on all steps: open ones that are not its input's."""
+    sizes = facts.graph.tensors[node.outputs[0]].shape[2:-1]
+    return _levels_of_steps(node) > 0 and product.class_name != "Dense" and None in sizes
 
 
 def _levels_of_steps(node: Node) -> int:

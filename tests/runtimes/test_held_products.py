@@ -1,10 +1,10 @@
 """A convolution or product inside `TimeDistributed`: as ONNX Runtime has it, and what makes it INT8."""
 
 import keras
+import numpy as np
 import pytest
 from keras import layers
 from runtimes_agreement import compare
-from small_models import samples
 
 import qdq_workbench as qdq
 from qdq_workbench.runtimes.held_products import held_product
@@ -48,6 +48,30 @@ CASES = {
 }
 
 
+OPEN = {
+    "a Gemm of any number of steps": (layers.Dense(4, activation="relu", **BIASED), (None, 3), dense, "ORT-INTEGER"),
+    "a MatMul of any rows": (layers.Dense(4, activation="relu", use_bias=False), (4, None, 3), dense, "ORT-INTEGER"),
+    "steps of steps of any number": (
+        layers.TimeDistributed(layers.Dense(4, activation="relu", use_bias=False)),
+        (None, None, 3),
+        dense,
+        "ORT-INTEGER",
+    ),
+    "convolutions of any number": (
+        layers.Conv2D(4, 3, **BIASED),
+        (None, 6, 6, 2),
+        lambda name: layers.TimeDistributed(layers.Conv2D(3, 3), name=name),
+        "ORT-INTEGER",
+    ),
+    "convolutions of images of any width": (
+        layers.Conv2D(4, 3, activation="relu", **BIASED),
+        (3, 6, None, 2),
+        lambda name: layers.TimeDistributed(layers.Conv2D(3, 3), name=name),
+        "ORT-OUTPUT",
+    ),
+}
+
+
 def model_of(inner, shape, head):
     keras.utils.set_random_seed(0)
     steps = keras.Input(shape, name="steps")
@@ -57,16 +81,18 @@ def model_of(inner, shape, head):
 
 def agreed(q_model, path):
     """Return what is said of the layer; ONNX Runtime does it."""
-    qdq.calibrate(q_model, samples(q_model), verbose=False)
+    sizes = [6 if size is None else size for size in q_model.inputs[0].shape[1:]]
+    data = np.random.default_rng(0).normal(size=(8, *sizes)).astype(np.float32)
+    qdq.calibrate(q_model, data, verbose=False)
     compared, differing = compare(q_model, path)
     assert compared
     assert differing == []
     return qdq.explain(q_model).for_layer("held")
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*CASES, *OPEN])
 def test_onnx_runtime_computes_what_is_said(case, tmp_path):
-    *parts, rule = CASES[case]
+    *parts, rule = {**CASES, **OPEN}[case]
     found = agreed(qdq.quantize_model(model_of(*parts), target="onnxruntime"), tmp_path / "model.onnx")
     assert (found.rule, found.status) == (rule, "int8" if rule == "ORT-INTEGER" else "float")
 

@@ -150,12 +150,25 @@ def _all_steps_at_once(layer: Any, inputs: Any) -> Any:
     result = layer(flat, **keywords) if otherwise is None else otherwise()
     # At most one size of a Reshape may be computed from the others.
     first = [-1, steps] if steps is not None else [sizes[0], sizes[1]]
-    return tf.reshape(result, _sizes(result, first, range(1, len(result.shape))))
+    # A result that a Shape reads beside the pair is not the output of an integer kernel, so not the result's own sizes.
+    source = flat if _is_dense(layer) else result
+    return tf.reshape(result, _sizes(result, first, range(1, len(result.shape)), source))
 
 
-def _sizes(tensor: Any, first: list[Any], axes: Iterable[int]) -> list[Any]:
+def _is_dense(layer: Any) -> bool:
+    """Return whether the result of a layer has the sizes of its input, but for the last."""
+    from keras import layers
+
+    while type(layer) is layers.TimeDistributed:
+        layer = layer.layer
+    return type(layer) is layers.Dense
+
+
+def _sizes(tensor: Any, first: list[Any], axes: Iterable[int], source: Any = None) -> list[Any]:
+    """Return sizes for a Reshape; open ones of `tensor` are read from `source`, or from the tensor itself."""
     import tensorflow as tf
 
     known = [tensor.shape[axis] for axis in axes]
-    rest = [tf.shape(tensor)[axis] if size is None else size for axis, size in zip(axes, known, strict=True)]
+    read = tensor if source is None else source
+    rest = [tf.shape(read)[axis] if size is None else size for axis, size in zip(axes, known, strict=True)]
     return [*first, *rest]
