@@ -243,10 +243,24 @@ class _Reader:
         """Add the calls of a nested model; its inputs are the tensors that it is called with."""
         values = kwargs.get("inputs", args[0] if args else None)
         given = [leaf for leaf in tree.flatten(values) if isinstance(leaf, TensorRef)]
-        inside = {id(tensor): ref.name for tensor, ref in zip(inner.inputs, given, strict=True)}
+        pairs = zip(inner.inputs, given, strict=True)
+        inside = {id(tensor): self._as_declared(ref.name, tensor, path) for tensor, ref in pairs}
         self.walk(calls_of(inner), inside, prefix=path + "/", training=kwargs.get("training"))
         for outer, inner_output in zip(step.outputs, inner.outputs, strict=True):
             names[id(outer)] = inside[id(inner_output)]
+
+    def _as_declared(self, name: str, declared: Any, path: str) -> str:
+        """Return the name of a tensor in the dtype of a nested model's input, to which Keras casts what it is given."""
+        given, wanted = self.tensors[name].dtype, keras.backend.standardize_dtype(declared.dtype)
+        # Layers cast floats themselves, to the dtype of their policy.
+        if given == wanted or ("float" in given and "float" in wanted):
+            return name
+        cast = keras.ops.cast(keras.KerasTensor(self.tensors[name].shape, dtype=given), wanted)
+        operation = cast._keras_history.operation
+        args, kwargs = normalized_call(operation, (TensorRef(name),), {})
+        node = self._add_node(operation, f"{path}/cast", (args, kwargs), [cast], {})
+        self.calls.append(Call(node, operation, args, kwargs, 0))
+        return node.outputs[0]
 
     def _trace(self, operation: Any, step: Step, *, inside: bool) -> Trace | str:
         """Return the trace of a composite layer, or the reason why it is not entered; "" for everything else."""

@@ -77,3 +77,32 @@ def test_a_layer_of_integers_gets_no_pair():
         qdq.plan_placement(model, quantization_spec=spec)
     plan = qdq.plan_placement(model)
     assert [placement.weight for placement in plan.placements] == ["kernel"]
+
+
+@pytest.mark.parametrize("given", ["uint8", "repeated"])
+@pytest.mark.parametrize("target", ["onnxruntime", "litert"])
+def test_a_nested_model_casts_the_integers_that_it_is_given(given, target, tmp_path):
+    backbone = keras.Sequential([keras.Input((4, 3)), layers.Conv1D(2, 2, name="conv")], name="backbone")
+    x = keras.Input((4, 3) if given == "uint8" else (3,), dtype="uint8" if given == "uint8" else "int32", name="x")
+    read = x if given == "uint8" else layers.RepeatVector(4, name="repeated")(x)
+    model = keras.Model(x, backbone(read))
+    graph = build_graph(model)
+    assert graph == build_graph(model)
+    assert [node.class_name for node in graph.nodes][-2:] == ["Cast", "Conv1D"]
+    q_model = qdq.quantize_model(model, target=target)
+    assert "backbone/cast" in {tensor.name for tensor in q_model.plan.tensors}
+    data = np.random.default_rng(0).integers(0, 200, (8, *x.shape[1:])).astype(x.dtype)
+    qdq.calibrate(q_model, data, verbose=False)
+    np.testing.assert_array_equal(qdq.strip(q_model)(data), model(data))
+    if target == "litert":
+        report = qdq.export_tflite(q_model, tmp_path / "model.tflite")
+        assert qdq.verify_tflite(report.path, q_model, data).passed
+    else:
+        report = qdq.export_onnx(q_model, tmp_path / "model.onnx")
+        assert qdq.verify_onnx(report.path, q_model, data).passed
+
+
+def test_a_nested_model_casts_no_floats():
+    inner = keras.Sequential([keras.Input((3,)), layers.Dense(2)], name="inner")
+    x = keras.Input((3,), dtype="float16")
+    assert "Cast" not in {node.class_name for node in build_graph(keras.Model(x, inner(x))).nodes}
