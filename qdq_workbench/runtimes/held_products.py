@@ -26,7 +26,11 @@ def held_product(node: Node) -> Part | None:
         return None
     products = inner_products(node)
     others = [part for part in node.parts if part not in products and not set(HOLDING_ONE).intersection(part.classes)]
-    if len(products) != 1 or others or not {*DIRECT_CONVOLUTIONS, *MATRIX_PRODUCTS}.intersection(products[0].classes):
+    kinds = {*DIRECT_CONVOLUTIONS, *MATRIX_PRODUCTS}
+    if len(products) != 1 or others or not kinds.intersection(products[0].classes):
+        return None
+    # A subclass of such a layer may take the mask beside it, and is then computed step by step.
+    if len(node.inputs) > 1 and products[0].class_name not in kinds:
         return None
     return products[0]
 

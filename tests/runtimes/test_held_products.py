@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import onnx
 import pytest
 from keras import layers
 from runtimes_agreement import compare
@@ -170,6 +171,28 @@ def test_a_masked_sequence_in_onnx_runtime(tmp_path):
     spec.add("held", quantize_output=True)
     q_model = qdq.quantize_model(model, quantization_spec=spec, target="onnxruntime")
     assert agreed(q_model, tmp_path / "model.onnx").status == "int8"
+
+
+@keras.saving.register_keras_serializable(package="held_products")
+class TakesMask(layers.Dense):
+    """A Dense of the user that takes a mask."""
+
+    def call(self, inputs, training=None, mask=None):
+        return super().call(inputs)
+
+
+def test_a_layer_of_the_user_that_takes_the_mask_is_not_called_int8(tmp_path):
+    words = keras.Input((5,), dtype="int32", name="words")
+    x = layers.Embedding(20, 4, mask_zero=True, name="embedded")(words)
+    x = layers.TimeDistributed(TakesMask(3, **BIASED), name="held")(x)
+    spec = qdq.QuantizationSpec()
+    spec.add("held", quantize_output=True)
+    q_model = qdq.quantize_model(keras.Model(words, x), quantization_spec=spec, target="onnxruntime")
+    data = np.random.default_rng(0).integers(0, 20, (8, 5)).astype(np.int32)
+    qdq.calibrate(q_model, data, verbose=False)
+    report = qdq.export_onnx(q_model, tmp_path / "model.onnx")
+    assert sum(node.op_type == "Gemm" for node in onnx.load(report.path).graph.node) == 5
+    assert qdq.explain(q_model).for_layer("held").status == "float"
 
 
 def test_more_than_one_layer_inside_is_not_seen_through():
