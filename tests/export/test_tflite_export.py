@@ -265,6 +265,19 @@ def test_a_dense_layer_with_a_bias_is_an_integer_operator_on_volumes_too(tmp_pat
     assert qdq.verify_tflite(report.path, q_model, data).passed
 
 
+def test_a_folded_normalization_gives_a_dense_layer_on_volumes_its_bias(tmp_path):
+    volume = keras.Input((3, 4, 2, 5), name="volume")
+    x = layers.Dense(5, use_bias=False, name="dense")(volume)
+    model = shake(keras.Model(volume, layers.BatchNormalization(name="normalized")(x)))
+    q_model = qdq.quantize_model(model, custom_qdq_cases=[qdq.AutoQDQCase()], target="litert")
+    data = samples(model)
+    qdq.calibrate(q_model, data, verbose=False)
+    report = qdq.export_tflite(q_model, tmp_path / "model.tflite")
+    assert report.operators["FULLY_CONNECTED"] == (1, 1)
+    assert "ADD" not in report.operators
+    assert qdq.verify_tflite(report.path, q_model, data).passed
+
+
 def test_an_einsum_that_turns_its_result_runs_on_integers(tmp_path):
     """Without a pair behind it the converter left its product with integers in front and floats behind."""
     tokens = keras.Input((5, 4), name="tokens")

@@ -40,11 +40,16 @@ def traced_otherwise(operation: Any, args: tuple[Any, ...], kwargs: dict[str, An
 
 def reads_mask(layer: Any, inputs: Any, mask: Any) -> bool:
     """Return whether a layer reads a mask, the one inside in place of a `TimeDistributed`, which only hands it on."""
+    return (mask is not None or carries_mask(inputs)) and _takes(_innermost(layer), "mask")
+
+
+def _innermost(layer: Any) -> Any:
+    """Return the layer that a `TimeDistributed`, or several in one another, applies to every step."""
     from keras import layers
 
     while type(layer) is layers.TimeDistributed:
         layer = layer.layer
-    return (mask is not None or carries_mask(inputs)) and _takes(layer, "mask")
+    return layer
 
 
 def takes_training(operation: Any) -> bool:
@@ -141,34 +146,25 @@ def _finished(layer: Any, result: Any) -> Any:
 def _all_steps_at_once(layer: Any, inputs: Any) -> Any:
     """Compute a layer on all steps of all samples as one batch; at inference no layer mixes samples."""
     import tensorflow as tf
+    from keras import layers
 
     steps = inputs.shape[1]
     sizes = tf.shape(inputs)
-    flat = tf.reshape(inputs, _sizes(inputs, [-1], range(2, len(inputs.shape))))
+    flat = tf.reshape(inputs, _sizes(inputs, [-1], range(2, len(inputs.shape)), inputs))
     keywords = {"training": False} if takes_training(layer) else {}
     otherwise = traced_otherwise(layer, (flat,), keywords)
     result = layer(flat, **keywords) if otherwise is None else otherwise()
     # At most one size of a Reshape may be computed from the others.
     first = [-1, steps] if steps is not None else [sizes[0], sizes[1]]
-    # A result that a Shape reads beside the pair is not the output of an integer kernel, so not the result's own sizes.
-    source = flat if _is_dense(layer) else result
+    # A result that a Shape reads beside its pair has no integer kernel; a Dense keeps all sizes but the last.
+    source = flat if type(_innermost(layer)) is layers.Dense else result
     return tf.reshape(result, _sizes(result, first, range(1, len(result.shape)), source))
 
 
-def _is_dense(layer: Any) -> bool:
-    """Return whether the result of a layer has the sizes of its input, but for the last."""
-    from keras import layers
-
-    while type(layer) is layers.TimeDistributed:
-        layer = layer.layer
-    return type(layer) is layers.Dense
-
-
-def _sizes(tensor: Any, first: list[Any], axes: Iterable[int], source: Any = None) -> list[Any]:
-    """Return sizes for a Reshape; open ones of `tensor` are read from `source`, or from the tensor itself."""
+def _sizes(tensor: Any, first: list[Any], axes: Iterable[int], source: Any) -> list[Any]:
+    """Return sizes for a Reshape of `tensor`; open ones are read from `source`, which has the same."""
     import tensorflow as tf
 
     known = [tensor.shape[axis] for axis in axes]
-    read = tensor if source is None else source
-    rest = [tf.shape(read)[axis] if size is None else size for axis, size in zip(axes, known, strict=True)]
+    rest = [tf.shape(source)[axis] if size is None else size for axis, size in zip(axes, known, strict=True)]
     return [*first, *rest]

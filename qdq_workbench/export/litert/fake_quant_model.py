@@ -128,10 +128,13 @@ class _FakeQuantBuilder(FoldingRebuilder):
 
     def compute(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the replacement of an operation, by `_OnRows` if its input has known sizes and it reads no mask."""
-        rows = type(call.operation) in (keras.layers.Dense, keras.layers.TimeDistributed) and len(args) == 1
-        if not rows or None in args[0].shape[1:] or reads_mask(call.operation, args[0], kwargs.get("mask")):
+        kind = type(call.operation)
+        if kind not in (keras.layers.Dense, keras.layers.TimeDistributed) or None in args[0].shape[1:]:
             return super().compute(call, args, kwargs)
+        # The copy tells, because a folded normalization gives it a bias.
         layer = self.replacement(call)
+        if not _is_split(layer, args[0]) or reads_mask(layer, args[0], kwargs.get("mask")):
+            return super().compute(call, args, kwargs)
         if layer.name not in self._on_rows:
             self._on_rows[layer.name] = _OnRows(layer)
         with self.late.building(layer):
@@ -153,9 +156,17 @@ def _on_rows(layer: Any, inputs: Any) -> Any:
     if type(layer) is keras.layers.TimeDistributed:
         result = _on_rows(layer.layer, ops.reshape(inputs, (-1, *inputs.shape[2:])))
         return ops.reshape(result, (-1, inputs.shape[1], *result.shape[1:]))
-    if type(layer) is not keras.layers.Dense or not layer.use_bias or len(inputs.shape) <= _MOST_AXES:
-        return layer(inputs)
-    if not getattr(layer.activation, "__module__", "").startswith("keras."):  # it may compute along any axis
+    if not _is_split(layer, inputs):
         return layer(inputs)
     result = layer(ops.reshape(inputs, (-1, math.prod(sizes), inputs.shape[-1])))
     return ops.reshape(result, (-1, *sizes, result.shape[-1]))
+
+
+def _is_split(layer: Any, inputs: Any) -> bool:
+    """Return whether the converter writes a layer as several operators, or as one in float, as `_OnRows` says."""
+    if type(layer) is keras.layers.TimeDistributed:
+        return True
+    if type(layer) is not keras.layers.Dense or not layer.use_bias or len(inputs.shape) <= _MOST_AXES:
+        return False
+    # A user's own activation may compute along any axis.
+    return bool(getattr(layer.activation, "__module__", "").startswith("keras."))
