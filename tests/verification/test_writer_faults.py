@@ -11,7 +11,9 @@ from small_models import samples
 
 import qdq_workbench as qdq
 from qdq_workbench.export.insert_qdq import QDQWriter
+from qdq_workbench.quantizers.blocks import spread
 
+build_onnx = importlib.import_module("qdq_workbench.export.build_onnx")
 onnx_export = importlib.import_module("qdq_workbench.export.onnx_export")
 
 
@@ -68,6 +70,37 @@ def reads_moved(monkeypatch, pair, operator, *, into_float):
     monkeypatch.setattr(QDQWriter, "join_pair", wrong)
 
 
+def not_joined(monkeypatch, pair):
+    """Let the exporter leave out a pair, and its own check of what it wrote."""
+    join = QDQWriter.join_pair
+
+    def wrong(self, name, encoding, source, placeholder):
+        if name == pair:
+            self._graph.replace_reads(placeholder, source)
+            del self._graph.inputs[placeholder]
+        else:
+            join(self, name, encoding, source, placeholder)
+
+    monkeypatch.setattr(QDQWriter, "join_pair", wrong)
+    monkeypatch.setattr(build_onnx, "check_written", lambda *_: None)
+
+
+def in_float(monkeypatch, weight):
+    """Let the exporter write a weight in float, and leave out its own check of what it wrote."""
+    write = QDQWriter.write_weight
+
+    def wrong(self, name, encoding, source):
+        if name == weight:
+            values = encoding.codes.astype(np.float32) * spread(encoding.scale, encoding.codes.shape, encoding.spec)
+            self._graph.replace_reads(source, self._graph.add_constant(f"{name}/float", values))
+            del self._graph.inputs[source]
+        else:
+            write(self, name, encoding, source)
+
+    monkeypatch.setattr(QDQWriter, "write_weight", wrong)
+    monkeypatch.setattr(build_onnx, "check_written", lambda *_: None)
+
+
 FAULTS = {
     "a code of a weight": (
         lambda patch: encoded(patch, "encode_weights", "body/kernel", codes=one_code_off),
@@ -97,6 +130,9 @@ FAULTS = {
         lambda patch: reads_moved(patch, "skip", "Softmax", into_float=False),
         "readers: 'loud' reads the pair 'skip', and by the plan the tensor in float",
     ),
+    "a pair of the model's input": (lambda patch: not_joined(patch, "image"), "readers: the pair 'image' is missing"),
+    "a pair on a skip connection": (lambda patch: not_joined(patch, "skip"), "readers: the pair 'skip' is missing"),
+    "a weight in float": (lambda patch: in_float(patch, "head/kernel"), "readers: the weight 'head/kernel' is missing"),
 }
 
 
@@ -104,6 +140,7 @@ FAULTS = {
 NOT_IN_ONNXRUNTIME = {"a read of the pair"}
 
 
+@pytest.mark.filterwarnings("ignore:Planned but not in the file")  # the exporter reads what it wrote
 @pytest.mark.parametrize(
     ("target", "fault"),
     [(target, fault) for target in ("onnxruntime", "tensorrt") for fault in FAULTS
