@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from qdq_workbench._interrupts import interrupts_held, interrupts_released, safe_point
 from qdq_workbench._progress import is_count
 from qdq_workbench.calibration.batches import batch_count, input_batches
+from qdq_workbench.calibration.checkpoint import CalibrationCheckpoint, calibration_mark
 from qdq_workbench.calibration.data_scale import input_ranges, warn_of_scale
 from qdq_workbench.calibration.observers.power_of_two import kind_of_rounding
 from qdq_workbench.calibration.probe import Probe, known_ranges
@@ -34,6 +36,7 @@ def calibrate(
     on_batch: Callable[[int], Any] | None = None,
     power_of_two: bool | str = False,
     histograms: bool = False,
+    checkpoint: str | pathlib.Path | None = None,
     **settings: Any,
 ) -> CalibrationResult:
     """Set the ranges of a model's activation quantizers, in one pass over data.
@@ -70,6 +73,9 @@ def calibrate(
         power_of_two: Round the thresholds that the method finds up to powers of two (True or "threshold"); "scale"
             makes the scales of the grids powers of two instead of the ends of the ranges.
         histograms: Collect the histogram of every tensor, for plots, under any method.
+        checkpoint: A JSON file, written about every second and at the end; if it exists, the batches that it stands
+            for are read again, but not computed. It belongs to one model, its weights, method and settings, and to
+            data in one order; more data may follow.
         **settings: Settings of the method, such as `percentile=99.99`.
 
     Returns:
@@ -79,6 +85,8 @@ def calibrate(
         DataError: If there is no data, a batch has the wrong shape, a tensor holds NaN or infinity, the method or a
             setting is unknown, or a number is out of its range. The model is then unchanged.
         NotQuantizedError: If the model was not made by `quantize_model`.
+        CheckpointError: If the checkpoint is of another model, other data or other settings.
+        OutputPathError: If the checkpoint cannot be written.
 
     Warns:
         UnsettledStatisticsWarning: If the moving statistics of batch normalizations are those of an untrained model,
@@ -102,28 +110,35 @@ def calibrate(
     # `before` is read here because `apply_calibration` replaces the recorded ranges.
     known, before = known_ranges(q_model), input_ranges(q_model)
     # `islice` takes no batch beyond `steps` from the caller's iterator; a `break` in the loop would take one.
-    batches = itertools.islice(input_batches(q_model, data, batch_size), steps)
+    batches: Iterator[Sequence[Any]] = itertools.islice(input_batches(q_model, data, batch_size), steps)
     total = _total(q_model, data, steps, batch_size)
     probe = Probe(q_model, method, settings, known=known, histograms=histograms, batches=total)
-    samples, first = 0, FirstSamples(q_model)
+    first = FirstSamples(q_model)
+    saved = _checkpoint(q_model, checkpoint, probe, (method, settings, known, histograms))
     with interrupts_held(), _progress(q_model.name, total, verbose=verbose) as advance:
-        # `on_batch` may stop after any batch, so no batch may be read ahead of it from the caller's iterator.
-        for inputs in probe.read_all(batches, ahead=on_batch is None):
-            samples += int(np.shape(inputs[0])[0])
+
+        def took(inputs: Sequence[Any]) -> None:
             first.add(inputs)
             advance()
             safe_point()
+
+        batches = saved.behind(batches, took)
+        # `on_batch` may stop after any batch, so no batch may be read ahead of it from the caller's iterator.
+        for inputs in probe.read_all(batches, ahead=on_batch is None):
+            saved.add(inputs, probe.states)
+            took(inputs)
             if on_batch is not None:
                 with interrupts_released():
                     goes_on = on_batch(probe.batches)
                 if goes_on is False:
                     break
+        saved.write(probe.states())
     # Known ranges are not rounded: their quantizers keep the range that the user gave.
     ranges = {**probe.ranges(rounding), **known}
     settings = settings if rounding is None else {**settings, "power_of_two": rounding}
     with interrupts_held():
         unsettled = first.unsettled()
-    result = CalibrationResult(method, settings, ranges, probe.batches, samples, probe.states(), unsettled)
+    result = CalibrationResult(method, settings, ranges, probe.batches, saved.samples, probe.states(), unsettled)
     apply_calibration(q_model, result, freeze=freeze)
     # The new ranges stand for the data, which an iterator may not yield a second time.
     warn_of_scale(before, [[np.array(ranges.get(name, (0.0, 0.0)), np.float32) for name in before]], replaces=True)
@@ -177,6 +192,19 @@ def apply_calibration(q_model: QuantizedModel, result: CalibrationResult, *, fre
         described = {"method": result.method, "settings": dict(result.settings), "samples": result.samples}
         described |= {BEGINS_ANEW: True} if begins_anew else {}
         q_model.record(result.ranges, {**described, "batches": result.batches})
+
+
+def _checkpoint(
+    q_model: QuantizedModel, path: str | pathlib.Path | None, probe: Probe, what: tuple[Any, ...]
+) -> CalibrationCheckpoint:
+    """Return the checkpoint of a calibration, whose statistics the observers of the probe have then."""
+    if path is None:
+        return CalibrationCheckpoint(None, "")
+    grids = probe.grids_for_states()
+    saved = CalibrationCheckpoint(path, calibration_mark(q_model, grids, *what))
+    if saved.batches:
+        saved.restore(probe.resume)
+    return saved
 
 
 def _total(q_model: QuantizedModel, data: Any, steps: int | None, batch_size: int) -> int | None:

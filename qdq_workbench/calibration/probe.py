@@ -26,6 +26,7 @@ from qdq_workbench.calibration.states import States
 from qdq_workbench.conversion.engine.few_calls import FEW_CALLS
 from qdq_workbench.conversion.engine.float_view import float_view
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
+from qdq_workbench.errors import DataError
 from qdq_workbench.graph.op_kinds import INFINITE
 from qdq_workbench.placement.plan import PlannedTensor
 from qdq_workbench.quantizers.fixed import FixedQuantizer
@@ -108,6 +109,24 @@ class Probe:
         """Return the states of the observers that implement `state`."""
         kept = {name: seen for name, seen in self.observers.items() if type(seen).state is not Observer.state}
         return States({name: self._state_of(name, seen) for name, seen in kept.items()})
+
+    def grids_for_states(self) -> dict[str, dict[str, Any]]:
+        """Return the grid of every observed tensor; raise DataError if its statistics cannot be saved."""
+        unsaved = next((seen for seen in self.observers.values() if type(seen).state is Observer.state), None)
+        if unsaved is not None:
+            raise DataError(
+                "A checkpoint needs a method whose observer can save its statistics: implement `state` and `absorb`, "
+                f"or leave checkpoint out. Received: an observer of class {type(unsaved).__name__} without `state`"
+            )
+        return {name: self._specs[name].to_dict() for name in self.observers}
+
+    def resume(self, states: Mapping[str, Mapping[str, Any]], batches: int) -> None:
+        """Continue from the `states` of a probe of this model, method and settings after its first batches."""
+        for name, observer in self.observers.items():
+            observer.absorb(dict(states[name]))
+            if name in self._histograms:
+                self._histograms[name] = Histogram.from_state(states[name]["histogram"])
+        self.batches = batches
 
     def _state_of(self, name: str, observer: Observer) -> Callable[[], dict[str, Any]]:
         def state() -> dict[str, Any]:

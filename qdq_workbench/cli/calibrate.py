@@ -7,7 +7,7 @@ from typing import Any
 
 from qdq_workbench.cli.inputs import METHODS, load_arrays, load_model, positive, settings_from
 from qdq_workbench.cli.outcome import Command, Outcome
-from qdq_workbench.cli.outputs import JSON, MODEL, check_output
+from qdq_workbench.cli.outputs import JSON, MODEL, check_apart, check_output
 from qdq_workbench.cli.remarks import inputs_text, ranges_of_inputs, scale_remarks
 from qdq_workbench.errors import DataError
 
@@ -26,6 +26,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=positive, help="how many batches to read at most; default: all")
     parser.add_argument("--moving", action="store_true", help="let training go on moving the ranges")
     parser.add_argument("--ranges", metavar="FILE", help="write the range of every tensor, .json")
+    parser.add_argument("--checkpoint", metavar="FILE", help="written about every second; go on from it if it exists")
 
 
 def _run(options: argparse.Namespace) -> Outcome:
@@ -34,6 +35,7 @@ def _run(options: argparse.Namespace) -> Outcome:
 
     check_output(options.output, MODEL)
     check_output(options.ranges, JSON)
+    check_apart(options.output, options.ranges, options.checkpoint)
     settings = settings_from(options.set)
     _check_settings(settings)
     q_model, data = load_model(options.model), load_arrays(options.data, "train")
@@ -46,6 +48,7 @@ def _run(options: argparse.Namespace) -> Outcome:
         batch_size=options.batch_size,
         # None, not True: `calibrate` freezes the ranges then, unless normalizations have not seen such data.
         freeze=False if options.moving else None,
+        checkpoint=options.checkpoint,
         **settings,
     )
     write_atomically(options.output, q_model.save)

@@ -7,6 +7,7 @@ must be in the file; custom layers and some operations may ignore an input or a 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import onnx
 
@@ -32,14 +33,14 @@ def needed_tensors(plan: PlacementPlan) -> dict[tuple[str, str], bool]:
     needs: dict[tuple[str, str], bool] = {}
     tensors: dict[str, bool] = {}
 
-    def add(found: dict, key: object, certain: bool) -> None:
+    def add(found: dict[Any, bool], key: Any, *, certain: bool) -> None:
         found[key] = certain or found.get(key, False)
 
     def read(tensor: str, node: str | None, index: int, *, certain: bool) -> None:
         placement = plan.output_placement(tensor) if node is None else plan.input_placement(node, index)
         if placement is not None:
-            add(needs, ("activation", plan.pair_of(placement).name), certain)
-        add(tensors, tensor, certain)
+            add(needs, ("activation", plan.pair_of(placement).name), certain=certain)
+        add(tensors, tensor, certain=certain)
 
     for tensor in plan.graph.outputs:
         read(tensor, None, 0, certain=True)
@@ -48,7 +49,7 @@ def needed_tensors(plan: PlacementPlan) -> dict[tuple[str, str], bool]:
         if tensors.keys().isdisjoint(node.outputs):
             continue
         certain = any(tensors.get(output, False) for output in node.outputs)
-        add(layers, node.layer, certain and not node.opaque)
+        add(layers, node.layer, certain=certain and not node.opaque)
         reads = certain and _reads_all(plan, node, tensors)
         for index, tensor in enumerate(node.inputs):
             read(tensor, node.name, index, certain=reads)

@@ -46,13 +46,15 @@ SAVES = {
     "save weights": ("q.weights.h5", lambda q_model, path: q_model.save_weights(path)),
     "save folder": ("q_folder", lambda q_model, path: q_model.save(path, zipped=False)),
 }
-KINDS = (*SAVES, "export", "calibrate", "search", "learn_rounding", "finetune", "bench")
 # What goes on from its last step: the file that it goes on from, and the one that holds its result.
 RESUMED = {
+    "sensitivity": ("sweep.json", "swept.json"),
+    "resume calibrate": ("calibration.json", "calibration_result.json"),
     "search": ("search.json", "found.json"),
     "learn_rounding": ("rounding.npz", "learned.json"),
     "finetune": ("training.npz", "trained.json"),
 }
+KINDS = (*SAVES, "export", "calibrate", "bench", *RESUMED)
 _UNITS, _CLASSES = 200, 3
 
 
@@ -152,7 +154,17 @@ class Work:
             self._write(kind, q_model)
 
     def _found(self, kind: str, q_model: qdq.QuantizedModel, checkpoint: pathlib.Path) -> dict[str, object]:
-        """Search for what no placement reaches, so that many are tried; learn the rounding layer by layer; or train."""
+        """Do what takes a while, such as a search for what no placement reaches"""
+        if kind == "sensitivity":
+            swept = qdq.sensitivity(q_model, np.tile(samples()[0], (200, 1)), checkpoint=checkpoint, verbose=False)
+            return swept.to_dict()
+        if kind == "resume calibrate":
+
+            def batches():
+                for _ in range(600):
+                    yield samples()[0]
+
+            return qdq.calibrate(q_model, batches(), "mse", checkpoint=checkpoint, verbose=False).to_dict()
         if kind == "search":
             searched = qdq.search(
                 q_model, samples(), accuracy_floor=1.0, checkpoint=checkpoint, n_jobs=1, verbose=False
@@ -219,8 +231,8 @@ class Checks:
         elif kind == "calibrate":
             qdq.CalibrationResult.load(self.folder / "ranges.json")
             version_of(self._loaded(self.folder / "calibrated.keras"))
-        elif kind == "search":
-            for path in self.folder.glob("search*.json"):
+        elif kind in ("search", "sensitivity", "resume calibrate"):
+            for path in self.folder.glob(f"{pathlib.Path(RESUMED[kind][0]).stem}*.json"):
                 json.loads(path.read_text())
         elif kind in {"learn_rounding", "finetune"}:
             for path in self.folder.glob(RESUMED[kind][0]):
@@ -326,7 +338,7 @@ def serve(folder: pathlib.Path) -> None:
 
 def longest_of(kind: str) -> float:
     """Return how many seconds a process works at most before it is killed."""
-    longest = {"export": 4.0, "calibrate": 4.0, "search": 8.0, "learn_rounding": 8.0, "finetune": 8.0, "bench": 3.0}
+    longest = {"export": 4.0, "calibrate": 4.0, "bench": 3.0, **dict.fromkeys(RESUMED, 8.0)}
     return longest.get(kind, 1.0)
 
 

@@ -135,6 +135,12 @@ WRITERS = (
         lambda all_, path: qdq.search(all_.q_model, all_.data, accuracy_floor=0.0, checkpoint=path, verbose=False),
         goes_on=True,
     ),
+    Writer(
+        "calibrate(checkpoint=)",
+        ("ranges.json",),
+        lambda all_, path: qdq.calibrate(all_.q_model, all_.data[0], checkpoint=path, verbose=False),
+        goes_on=True,
+    ),
     Writer("learn_rounding(checkpoint=)", ("r.npz",), lambda all_, path: all_.learn_rounding(path), goes_on=True),
     Writer("write_html_report", ("r.html",), lambda all_, path: report.write_html_report(all_.run_report(), path)),
     Writer("write_curves_html", ("c.html",), lambda all_, path: report.write_curves_html(path, all_.curves)),
@@ -178,7 +184,10 @@ COMMANDS = (
     CommandLine("plan {in}/model.keras -o {out}/plan.json --html {out}/plan.html --picture {out}/plan.svg"),
     CommandLine("quantize {in}/model.keras -o {out}/q.keras --calibration-data {in}/data.npz"),
     CommandLine("quantize {in}/model.keras -o {out}/q.h5 --calibration-data {in}/data.npz"),
-    CommandLine("calibrate {in}/q.keras --data {in}/data.npz -o {out}/q.keras --ranges {out}/ranges.json"),
+    CommandLine(
+        "calibrate {in}/q.keras --data {in}/data.npz -o {out}/q.keras --ranges {out}/ranges.json "
+        "--checkpoint {out}/checkpoint.json"
+    ),
     CommandLine(
         "learn-rounding {in}/q.keras --data {in}/data.npz -o {out}/q.keras --steps 2 --report {out}/report.json "
         "--checkpoint {out}/rounding.npz"

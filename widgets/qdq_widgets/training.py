@@ -72,7 +72,8 @@ class Training:
             steps: Maximum number of batches to read; None for all calibration data, or for the first 16 batches of the
                 training data.
             batch_size: Samples per batch of an array.
-            **settings: Settings of the method, such as `percentile=99.99`, and `power_of_two`.
+            **settings: Settings of the method, such as `percentile=99.99`, and `power_of_two` and `checkpoint` of
+                `qdq_workbench.calibrate`.
 
         Returns:
             The `CalibrationResult`.
