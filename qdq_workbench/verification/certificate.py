@@ -22,6 +22,7 @@ from qdq_workbench.foreign.lint import inlined, lint_model, read_whole
 from qdq_workbench.onnx_graph.graph import standard_opset
 from qdq_workbench.onnx_graph.model_files import file_digest
 from qdq_workbench.verification.file_structure import QDQPair
+from qdq_workbench.verification.report import VerificationReport
 from qdq_workbench.verification.structure_reader import read_structure
 from qdq_workbench.verification.verify import verify_model
 
@@ -55,6 +56,7 @@ class Certificate:
         written_with: The package versions that wrote the file.
         checked_with: The package versions that checked it.
         data_sha256: Hash of the samples; empty without data, and for data that are not NumPy arrays.
+        report: The report of the verification; None for a certificate that was loaded. It is not saved.
     """
 
     file: str
@@ -75,6 +77,7 @@ class Certificate:
     written_with: Mapping[str, str]
     checked_with: Mapping[str, str]
     data_sha256: str = ""
+    report: VerificationReport | None = dataclasses.field(default=None, repr=False, compare=False)
 
     @property
     def passed(self) -> bool:
@@ -84,7 +87,7 @@ class Certificate:
     def to_dict(self) -> dict[str, Any]:
         """Return the certificate as a JSON-compatible dictionary."""
         # Through JSON, so that nested tuples become lists, as in a certificate that was loaded from a file.
-        fields = json.loads(json.dumps(dataclasses.asdict(self)))
+        fields = json.loads(json.dumps({name: getattr(self, name) for name in _SAVED}))
         return {"format": _FORMAT, "version": 1, "passed": self.passed, **fields}
 
     @classmethod
@@ -102,7 +105,6 @@ class Certificate:
                 "The dictionary is not a certificate of this version; make one with qdq_workbench.certify(path). "
                 f"Received: format={data.get('format') if isinstance(data, Mapping) else type(data).__name__!r}"
             )
-        names = {field.name for field in dataclasses.fields(cls)}
         try:
             fields: dict[str, Any] = {
                 name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
@@ -111,7 +113,7 @@ class Certificate:
                 {key: check[key] for key in ("name", "passed", "detail")} for check in data["checks"]
             )
             fields["integer_kernels"] = {name: tuple(counts) for name, counts in fields["integer_kernels"].items()}
-            return cls(**{name: value for name, value in fields.items() if name in names})
+            return cls(**{name: value for name, value in fields.items() if name in _SAVED})
         except (AttributeError, KeyError, TypeError) as error:
             raise UnverifiableFileError(
                 "The certificate is damaged: a part of it is missing or of the wrong kind. Make it anew. "
@@ -164,6 +166,9 @@ class Certificate:
         return found + [
             f"check {name!r} gave {passed[1][name]}" for name in sorted(both) if passed[0][name] != passed[1][name]
         ]
+
+
+_SAVED = tuple(field.name for field in dataclasses.fields(Certificate) if field.name != "report")
 
 
 def certify(path: str | pathlib.Path, q_model: QuantizedModel | None = None, data: Any = None) -> Certificate:
@@ -223,6 +228,7 @@ def certify(path: str | pathlib.Path, q_model: QuantizedModel | None = None, dat
         written_with=noted.get("versions", {}),
         checked_with=_versions(),
         data_sha256=_data_digest(data),
+        report=report,
     )
 
 

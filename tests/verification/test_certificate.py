@@ -52,6 +52,7 @@ def test_it_goes_through_json(made, tmp_path):
     certificate = made[-1]
     loaded = qdq.Certificate.load(certificate.save(tmp_path / "model.json"))
     assert loaded == certificate
+    assert (certificate.report.passed, loaded.report) == (True, None)
     assert loaded.to_dict() == certificate.to_dict()
     assert loaded.differences(certificate) == []
     json.loads((tmp_path / "model.json").read_text())

@@ -205,12 +205,16 @@ class Exports:
             self._work.models.remember_file(plan, report.bytes, path)
         # A file for another target is compared with a model that has the grids of that target.
         reference = q_model if target == q_model.target else qdq.retarget(q_model, target)
-        verification, why_not = None, ""
+        verification, checked, why_not = None, None, ""
         if verify and not job.stop_requested:
             job.report(None, f"verifying {path.name} in ONNX Runtime")
             try:
                 with job.stops():
-                    verification = qdq.verify_onnx(path, reference, data=self._work.data.for_verification())
+                    if certificate:  # which holds the report, so that the file is verified once
+                        checked = self._checked(path, reference)
+                        verification = checked.report
+                    else:
+                        verification = qdq.verify_onnx(path, reference, data=self._work.data.for_verification())
             except BenchStoppedError:  # the file is written
                 why_not = "It was not verified: the verification was stopped."
             except qdq.QDQError as error:  # the file is written all the same
@@ -219,16 +223,22 @@ class Exports:
         if certificate and not job.stop_requested:
             job.report(None, f"certifying {path.name}")
             with contextlib.suppress(BenchStoppedError), job.stops():
-                done = dataclasses.replace(done, certificate=self._certify(path, reference))
+                checked = self._checked(path, reference) if checked is None else checked
+                job.raise_if_stopped()
+                done = dataclasses.replace(done, certificate=_write_certificate(checked, path))
         return done
 
-    def _certify(self, path: pathlib.Path, q_model: Any) -> pathlib.Path:
-        """Write the certificate of a file beside it, as JSON and as a page; return the path of the page."""
-        found = qdq.certify(path, q_model, self._work.data.for_verification())
-        found.save(path.with_suffix(".certificate.json"))
-        page = path.with_suffix(".certificate.html")
-        qdq.write_certificate_page(found, page)
-        return page
+    def _checked(self, path: pathlib.Path, q_model: Any) -> Any:
+        """Return the certificate of a file."""
+        return qdq.certify(path, q_model, self._work.data.for_verification())
+
+
+def _write_certificate(certificate: Any, path: pathlib.Path) -> pathlib.Path:
+    """Write the certificate of a file beside it, as JSON and as a page; return the path of the page."""
+    certificate.save(path.with_suffix(".certificate.json"))
+    page = path.with_suffix(".certificate.html")
+    qdq.write_certificate_page(certificate, page)
+    return page
 
 
 def _check_form(

@@ -12,6 +12,8 @@ from qdq_widgets.exports import BenchExport
 from qdq_widgets.panes.export import ExportPane, verdict_html
 from qdq_widgets.panes.files import FilesPane
 from qdq_widgets.snapshots import Snapshot
+from qdq_workbench.verification import certificate, verify
+from qdq_workbench.verification.verify import verify_model
 
 
 @pytest.fixture
@@ -148,6 +150,19 @@ def test_a_stop_while_the_file_is_verified_leaves_the_file(pane, tmp_path, word)
     assert ("verification was stopped" in pane._verdict.value) is (word == "verifying")
     assert (done.passed is True) is (word == "certifying")
     pane.certificate.value = False
+
+
+def test_a_certified_file_is_verified_once(calibrated, tmp_path, monkeypatch):
+    done = []
+    for module in (verify, certificate):
+        monkeypatch.setattr(module, "verify_model", lambda *given: done.append(1) or verify_model(*given))
+    file = calibrated.export(tmp_path / "model.onnx", certificate=True)
+    assert len(done) == 1
+    assert file.passed
+    kept = qdq.Certificate.load(tmp_path / "model.certificate.json")
+    assert [check["detail"] for check in kept.checks] == [check.detail for check in file.verification.checks]
+    calibrated.export(tmp_path / "model.onnx", verify=False, certificate=True)
+    assert len(done) == 2
 
 
 # ---------------------------------------------------------------------- the form and the list, without a model
