@@ -18,10 +18,12 @@ EXCUSED = {
     "qdq_workbench/cli/demo/job.py": ONNX_OPERATORS,
     "qdq_workbench/conversion/engine/saving.py": "which operations Keras reads as layers",
     "qdq_workbench/conversion/files/keras2.py": "what another version of Keras calls its classes",
+    "qdq_workbench/conversion/transforms/split_separable.py": "of which two layers a separable convolution consists",
     "qdq_workbench/export/firmware/interpreter.py": FIRMWARES,
     "qdq_workbench/export/firmware/kernels.py": "which of firmware's kernels have a layout of their own",
     "qdq_workbench/export/firmware/walk.py": "what firmware has kernels for: the table of a target",
     "qdq_workbench/export/half/kept.py": ONNX_OPERATORS,
+    "qdq_workbench/export/litert/fake_quant_model.py": "what LiteRT's converter splits on many axes",
     "qdq_workbench/export/notes.py": ONNX_OPERATORS,
     "qdq_workbench/export/passes/carry_into_loops.py": ONNX_OPERATORS,
     "qdq_workbench/export/passes/flips.py": ONNX_OPERATORS,
@@ -36,6 +38,7 @@ EXCUSED = {
     "qdq_workbench/graph/kinds.py": "the table itself",
     "qdq_workbench/graph/never_negative.py": ONNX_OPERATORS,
     "qdq_workbench/graph_builder/between_layers.py": TENSORFLOWS,
+    "qdq_workbench/mct/default_keras_info.py": "the tables of MCT's `DEFAULT_KERAS_INFO`",
     "qdq_workbench/onnx_graph/qdq_graph.py": ONNX_OPERATORS,
     "qdq_workbench/placement/defaults.py": "the ten classes of the predecessor, whose defaults stay",
     "qdq_workbench/placement/targets/litert.py": "what the runtime has integer kernels for",
@@ -77,14 +80,33 @@ def lists_in(tree: ast.AST) -> tuple[set[str], ...]:
 def _together(node: ast.AST) -> Iterator[set[str]]:
     """Yield the texts in a collection, those of keys, of values, of a call's arguments, and the words of a split."""
     if isinstance(node, ast.Dict):
-        yield _texts(node.keys)
-        yield _texts(node.values)
+        yield _named(node.keys)
+        yield _named(node.values)
     elif isinstance(node, ast.Call):
-        yield _texts(node.args) | {keyword.arg for keyword in node.keywords if keyword.arg}
+        yield _named(node.args) | {keyword.arg for keyword in node.keywords if keyword.arg}
         if isinstance(node.func, ast.Attribute) and node.func.attr == "split":
             yield {word for text in _texts([node.func.value]) for word in text.split()}
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        yield _named(_joined(node))
     else:
-        yield _texts(getattr(node, "elts", ()))
+        yield _named(getattr(node, "elts", ()))
+
+
+def _joined(node: ast.expr) -> Iterator[ast.expr]:
+    """Yield what `|` joins, as in `isinstance(layer, layers.Dense | layers.EinsumDense)`."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        yield from _joined(node.left)
+        yield from _joined(node.right)
+    else:
+        yield node
+
+
+def _named(parts) -> set[str]:
+    """Return the texts, and the names of classes that are attributes of `layers` or `keras.layers`."""
+    parts = list(parts)
+    attributes = [part for part in parts if isinstance(part, ast.Attribute)]
+    classes = [part.attr for part in attributes if ast.unparse(part.value) in ("layers", "keras.layers")]
+    return _texts(parts) | {getattr(layers, name).__name__ for name in classes if hasattr(layers, name)}
 
 
 def names_asked_for(tree: ast.AST) -> set[str]:

@@ -71,6 +71,7 @@ class Kind:
             negative if no input is.
         operators: The ONNX operators that a file holds for it, without those that only move, cast or measure values
             and without the addition of a bias; None if they depend on more than its class.
+        inner_activation: Whether its result goes through the function of its setting `activation`.
         folds: Whether a batch normalization after it can be folded into its weights.
         vanishes: Whether it does nothing at inference and has no operator in a file.
         holds_one: Whether it computes the same as the one layer inside, and a file holds only that.
@@ -85,6 +86,7 @@ class Kind:
     activation: str = ""
     operator: str = ""
     operators: tuple[str, ...] | None = None
+    inner_activation: bool = False
     folds: bool = False
     vanishes: bool = False
     holds_one: bool = False
@@ -96,6 +98,10 @@ class Kind:
 def _ranked(pattern: str, *ranks: int) -> tuple[str, ...]:
     """Return the names of a class for images of several ranks, such as `Conv1D`, `Conv2D` and `Conv3D`."""
     return tuple(pattern.format(rank) for rank in ranks or (1, 2, 3))
+
+
+def _product(role: Role, weights: Mapping[str, int | str | None], *operators: str) -> Kind:
+    return Kind(role, "input and weight", weights, operators=operators, inner_activation=True, folds=True)
 
 
 # Layers that change images at random, in training only. Not among them: RandomCrop, whose result has another size.
@@ -114,21 +120,15 @@ _SEPARABLE = {"depthwise_kernel": -2, "pointwise_kernel": -1}
 _CELL = {"kernel": -1, "recurrent_kernel": -1}
 
 _ROWS: tuple[tuple[tuple[str, ...], Kind], ...] = (
-    (_ranked("Conv{}D"), Kind("convolution", "input and weight", _KERNEL, operators=("Conv",), folds=True)),
+    (_ranked("Conv{}D"), _product("convolution", _KERNEL, "Conv")),
+    (_ranked("Conv{}DTranspose"), _product("transposed convolution", _NEXT_TO_LAST, "ConvTranspose")),
+    (_ranked("DepthwiseConv{}D", 1, 2), _product("depthwise convolution", _NEXT_TO_LAST, "Conv")),
+    (_ranked("SeparableConv{}D", 1, 2), _product("separable convolution", _SEPARABLE, "Conv", "Conv")),
+    (("Dense",), _product("dense", _KERNEL, "MatMul")),
     (
-        _ranked("Conv{}DTranspose"),
-        Kind("transposed convolution", "input and weight", _NEXT_TO_LAST, operators=("ConvTranspose",), folds=True),
+        ("EinsumDense",),  # its operators depend on the equation
+        Kind("einsum", "input and weight", {"kernel": OUTPUT_AXES}, inner_activation=True),
     ),
-    (
-        _ranked("DepthwiseConv{}D", 1, 2),
-        Kind("depthwise convolution", "input and weight", _NEXT_TO_LAST, operators=("Conv",), folds=True),
-    ),
-    (
-        _ranked("SeparableConv{}D", 1, 2),
-        Kind("separable convolution", "input and weight", _SEPARABLE, operators=("Conv", "Conv"), folds=True),
-    ),
-    (("Dense",), Kind("dense", "input and weight", _KERNEL, operators=("MatMul",), folds=True)),
-    (("EinsumDense",), Kind("einsum", "input and weight", {"kernel": OUTPUT_AXES})),
     (("Embedding",), Kind("embedding", "weight", {"embeddings": None, "reverse_embeddings": -1})),
     (("LSTMCell", "GRUCell", "SimpleRNNCell", "ConvLSTMCell"), Kind("cell", "input and weight", _CELL)),
     (("RNN", "LSTM", "GRU", "SimpleRNN", "ConvLSTM", *_ranked("ConvLSTM{}D")), Kind("recurrent")),
@@ -263,6 +263,8 @@ SEPARABLE = classes_of("separable convolution")
 DIRECT_CONVOLUTIONS = classes_of("convolution", "depthwise convolution")
 CONVOLUTIONS = (*classes_of("convolution"), *TRANSPOSED, *DEPTHWISE, *SEPARABLE)
 MATRIX_PRODUCTS = classes_of("dense", "einsum")
+#: Convolutions and matrix products, which apply the activation function of their settings to the result.
+WITH_ACTIVATION = classes_where(lambda kind: kind.inner_activation)
 MULTI_HEAD_ATTENTION = classes_of("multi-head attention")
 RECURRENT = classes_of("recurrent")
 #: Layers whose defaults are those of the layers inside; the graph does not show what these compute.

@@ -14,6 +14,7 @@ from qdq_workbench.graph_builder.functional_models import (
     start_at,
 )
 from qdq_workbench.graph_builder.keras_integers import integers_of
+from qdq_workbench.graph_builder.keras_layers import keras_layers
 from qdq_workbench.graph_builder.layer_parts import (
     carries_mask,
     inner_layers,
@@ -39,6 +40,7 @@ __all__ = [
     "input_structure",
     "integers_of",
     "is_functional",
+    "keras_layers",
     "layer_parts",
     "layer_weights",
     "output_names",

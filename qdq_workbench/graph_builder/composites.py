@@ -11,13 +11,14 @@ from typing import Any
 import keras
 from keras import tree
 
+from qdq_workbench.graph.kinds import MULTI_HEAD_ATTENTION
 from qdq_workbench.graph_builder.contents import content
+from qdq_workbench.graph_builder.keras_layers import keras_layers
 from qdq_workbench.graph_builder.layer_parts import inner_layers
 from qdq_workbench.graph_builder.steps import CannotEnterError, Trace, unique_tensors
 from qdq_workbench.graph_builder.trace import trace_call
 from qdq_workbench.placement.defaults import has_own_wrapper
 
-_ATTENTION = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
 _CONTAINERS = (list, tuple, dict, set)
 #: The latest traces by layer: state of the layer, form of the call, and the trace or why there is none.
 _TRACES: weakref.WeakKeyDictionary[Any, list[tuple[Any, Any, Trace | str]]] = weakref.WeakKeyDictionary()
@@ -38,7 +39,7 @@ def is_composite(operation: Any, *, inside: bool) -> bool:
         return False
     if not inner_layers(operation) or has_own_wrapper(type(operation).__name__):
         return False
-    if isinstance(operation, _ATTENTION):
+    if isinstance(operation, keras_layers(MULTI_HEAD_ATTENTION)):
         return inside and not getattr(operation, "_flash_attention", False)
     parents = type(operation).__mro__[: type(operation).__mro__.index(keras.layers.Layer)]
     return not any(parent.__module__.startswith("keras.") for parent in parents)

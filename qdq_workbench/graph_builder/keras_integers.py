@@ -23,6 +23,8 @@ import numpy.typing as npt
 from qdq_workbench._pages import page
 from qdq_workbench.errors import UnsupportedModelError, first_line
 from qdq_workbench.graph.contractions import product_terms
+from qdq_workbench.graph.kinds import MATRIX_PRODUCTS
+from qdq_workbench.graph_builder.keras_layers import keras_layers
 from qdq_workbench.graph_builder.layer_parts import inner_layers, layer_weights
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
@@ -145,7 +147,7 @@ def _integers(layer: Any, path: str) -> KerasIntegers:
         raise _refusal(layer, path, "it has LoRA matrices; merge_lora(model) before quantizing folds them in")
     if isinstance(layer, keras.layers.Embedding):
         return _table(layer, mode, path)
-    if not isinstance(layer, (keras.layers.Dense, keras.layers.EinsumDense)):
+    if not isinstance(layer, keras_layers(MATRIX_PRODUCTS)):
         raise _refusal(layer, path, f"of its class {mode!r} is not known")
     shape, axes = _kernel_axes(layer, path)
     if mode == "gptq":

@@ -1,5 +1,7 @@
 """The table of layer classes names classes that Keras has, by the names that a graph holds."""
 
+import inspect
+
 import keras
 import pytest
 from keras import layers
@@ -7,7 +9,7 @@ from keras_classes import CLASSES
 
 from qdq_workbench.graph import kinds
 from qdq_workbench.graph.kinds import KINDS
-from qdq_workbench.graph_builder import build_graph
+from qdq_workbench.graph_builder import build_graph, keras_layers
 from qdq_workbench.placement.defaults import class_name_of
 from qdq_workbench.placement.targets import get_target
 
@@ -52,3 +54,20 @@ def test_both_attentions_of_several_heads_are_one_group():
     y = layers.MultiHeadAttention(2, 4, name="heads")(x, x)
     graph = build_graph(keras.Model(x, layers.GroupQueryAttention(4, 4, 2, name="grouped")(y, y)))
     assert [node.name for node in graph.nodes if node.is_a(*kinds.MULTI_HEAD_ATTENTION)] == ["heads", "grouped"]
+
+
+def test_what_applies_an_activation_of_its_own_has_it_as_a_setting():
+    """`split_activations` takes the function out of these; the gates of cells stay inside."""
+    without = {"recurrent", "cell", "activation"}
+    taking = {
+        name
+        for name in KINDS
+        if hasattr(layers, name) and "activation" in inspect.signature(getattr(layers, name)).parameters
+    }
+    assert set(kinds.WITH_ACTIVATION) == {name for name in taking if KINDS[name].role not in without}
+
+
+def test_layers_of_keras_by_the_names_of_their_classes():
+    heads = (layers.MultiHeadAttention, layers.GroupQueryAttention)
+    assert keras_layers(kinds.MULTI_HEAD_ATTENTION) == heads
+    assert keras_layers(("Relu", "Dense", "NoSuchLayer")) == (layers.Dense,)  # an operation is no layer

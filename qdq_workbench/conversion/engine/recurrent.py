@@ -14,6 +14,9 @@ import keras
 import numpy as np
 from keras import layers
 
+from qdq_workbench.graph.kinds import RECURRENT
+from qdq_workbench.graph_builder import keras_layers
+
 # Keras function -> ONNX activation with its alpha and beta, where it has any.
 _ACTIVATIONS: dict[Any, tuple[str, float | None, float | None]] = {
     keras.activations.tanh: ("Tanh", None, None),
@@ -107,7 +110,7 @@ def read_recurrent(layer: Any) -> Recurrent | None:
 
 def _read_rnn(layer: Any) -> Recurrent | None:
     # Exact classes, because a subclass may compute something else; a stateful layer goes on where the last batch ended.
-    if type(layer) not in (layers.LSTM, layers.GRU, layers.SimpleRNN, layers.RNN) or layer.stateful:
+    if type(layer) not in keras_layers(RECURRENT) or layer.stateful:
         return None
     stacked = type(layer.cell) is layers.StackedRNNCells
     cells = [_read_cell(cell) for cell in (layer.cell.cells if stacked else [layer.cell])]

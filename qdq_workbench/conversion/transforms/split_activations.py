@@ -13,22 +13,9 @@ import keras
 from keras import activations, layers, ops
 
 from qdq_workbench.conversion.engine.rebuild import Rebuilder, clone_operation
-from qdq_workbench.graph_builder import Call, bind_graph
+from qdq_workbench.graph.kinds import WITH_ACTIVATION
+from qdq_workbench.graph_builder import Call, bind_graph, keras_layers
 
-_HOLDERS = (
-    layers.Conv1D,
-    layers.Conv1DTranspose,
-    layers.Conv2D,
-    layers.Conv2DTranspose,
-    layers.Conv3D,
-    layers.Conv3DTranspose,
-    layers.Dense,
-    layers.DepthwiseConv1D,
-    layers.DepthwiseConv2D,
-    layers.EinsumDense,
-    layers.SeparableConv1D,
-    layers.SeparableConv2D,
-)
 # Activations that the integer kernels of every runtime compute.
 _STAY_INSIDE = (None, activations.linear, activations.relu, activations.relu6, ops.relu, ops.relu6)
 
@@ -87,7 +74,7 @@ class _Splitter(Rebuilder):
 
 
 def _is_split(layer: Any) -> bool:
-    if type(layer) not in _HOLDERS or layer.activation in _STAY_INSIDE:
+    if type(layer) not in keras_layers(WITH_ACTIVATION) or layer.activation in _STAY_INSIDE:
         return False
     # A layer that is not built yet may still get weights.
     return not isinstance(layer.activation, layers.Layer) or (layer.activation.built and not layer.activation.variables)

@@ -16,10 +16,10 @@ import keras
 from keras import layers, ops
 
 from qdq_workbench.conversion.engine.rebuild import Rebuilder, clone_operation
-from qdq_workbench.graph_builder import BoundGraph, Call, bind_graph, carries_mask
+from qdq_workbench.graph.kinds import MULTI_HEAD_ATTENTION
+from qdq_workbench.graph_builder import BoundGraph, Call, bind_graph, carries_mask, keras_layers
 from qdq_workbench.wrappers.attention_parts import AttentionMask, MaskedProjection, MaskOf
 
-_ATTENTION = (layers.MultiHeadAttention, layers.GroupQueryAttention)
 _FAR_BELOW = -0.7 * 3.38953e38  # Keras's value for a masked score
 _PROJECTIONS = ("query", "key", "value", "gate", "output")
 
@@ -60,7 +60,7 @@ class _Splitter(Rebuilder):
 
     def compute(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         layer = call.operation
-        if type(layer) not in _ATTENTION or getattr(layer, "_flash_attention", False):
+        if type(layer) not in keras_layers(MULTI_HEAD_ATTENTION) or getattr(layer, "_flash_attention", False):
             return super().compute(call, args, kwargs)
         name = self.names[call.node.layer]
         given = inspect.signature(type(layer).call).bind(layer, *args, **kwargs).arguments

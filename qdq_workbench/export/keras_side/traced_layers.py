@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from qdq_workbench.graph_builder import carries_mask
+from qdq_workbench.graph.kinds import DIRECT_CONVOLUTIONS, SEPARABLE
+from qdq_workbench.graph_builder import carries_mask, keras_layers
 
 
 def traced_otherwise(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any] | None:
@@ -32,8 +33,7 @@ def traced_otherwise(operation: Any, args: tuple[Any, ...], kwargs: dict[str, An
         return lambda: _resized(operation, args[0])
     if kind is layers.Conv1DTranspose:
         return lambda: _transposed_in_two_dimensions(operation, args[0])
-    convolutions = (layers.Conv1D, layers.Conv2D, layers.Conv3D, layers.DepthwiseConv1D, layers.DepthwiseConv2D)
-    if kind in (*convolutions, layers.SeparableConv1D, layers.SeparableConv2D) and max(operation.dilation_rate) > 1:
+    if kind in keras_layers((*DIRECT_CONVOLUTIONS, *SEPARABLE)) and max(operation.dilation_rate) > 1:
         return lambda: _dilated(operation, args[0])
     return None
 
