@@ -39,6 +39,7 @@ BREACHES = [
     Breach("layers", "qdq_workbench/a_new_room.py", "import qdq_workbench.errors"),
     Breach("framework-free", "qdq_workbench/graph/model_graph.py", "import keras"),
     Breach("framework-free", "qdq_workbench/placement/plan.py", "import tensorflow"),
+    Breach("framework-free", "qdq_workbench/runtimes/facts.py", "import onnxruntime"),
     Breach("onnx", "qdq_workbench/report/curves.py", "import onnxruntime"),
     Breach("conversion", "qdq_workbench/conversion/engine/strip.py", "import qdq_workbench.conversion.files.keras2"),
     Breach("passes", "qdq_workbench/export/passes/fold_pads.py", "import qdq_workbench.placement.plan"),
