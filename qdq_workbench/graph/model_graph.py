@@ -121,6 +121,12 @@ class Node:
         """The class of the layer and its parents, nearest first."""
         return (self.class_name, *self.bases)
 
+    @property
+    def is_model_input(self) -> bool:
+        """Whether it stands for an input of the model and computes nothing."""
+        # The class of an operation may have this name too.
+        return self.class_name == "InputLayer" and not self.is_operation
+
     def is_a(self, *class_names: str) -> bool:
         """Return whether the layer is of one of these classes, or of a subclass of one.
 

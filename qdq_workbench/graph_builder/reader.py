@@ -187,7 +187,7 @@ class _Reader:
         """Drop the calls that no output depends on, such as those of an unread output of a nested model."""
         needed = needed_nodes(self.nodes, outputs)
         # Inputs stay, read or not: they are the signature of the model.
-        self.nodes = [node for node in self.nodes if node.name in needed or node.class_name == "InputLayer"]
+        self.nodes = [node for node in self.nodes if node.name in needed or node.is_model_input]
         self.calls = [call for call in self.calls if call.node.name in needed]
         kept = {name for node in self.nodes for name in node.outputs}
         self.tensors = {name: tensor for name, tensor in self.tensors.items() if name in kept}

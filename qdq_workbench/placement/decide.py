@@ -93,7 +93,7 @@ def decisions_of(
         case = from_cases.get(node.name)
         claim = named.get(node.name) or by_class.get(node.name)
         # A `FrameworkInfo` may list InputLayer, so with one the inputs are decided about too.
-        if _is_model_input(node) and not (claim or case or framework):
+        if node.is_model_input and not (claim or case or framework):
             continue
         if claim is not None:
             decision = _from_spec(node, claim, case, tuple(replaced.get(node.name, ())), mode, resolve)
@@ -205,10 +205,6 @@ def _indices(node: Node, entry: LayerConfig) -> tuple[int, ...]:
     return tuple(sorted(set(entry.quantization_index)))
 
 
-def _is_model_input(node: Node) -> bool:
-    return node.class_name == "InputLayer" and not node.is_operation
-
-
 def _checked_nodes(graph: ModelGraph, entry: LayerConfig, source: str) -> list[Node]:
     """Return the nodes that an entry selects, after checking that they have what it quantizes."""
     nodes = select(graph, entry, source)
@@ -229,7 +225,7 @@ def _check_sites(node: Node, entry: LayerConfig, source: str, graph: ModelGraph)
                 f"{source}: the output of layer {node.layer!r} ({node.class_name}) holds {dtypes[0]} values, not real "
                 "numbers, so it cannot be quantized. Received: quantize_output=True"
             )
-        if _is_model_input(node) and entry.quantize_input and not entry.quantize_output:
+        if node.is_model_input and entry.quantize_input and not entry.quantize_output:
             raise SpecError(
                 f"{source}: {node.layer!r} is an input of the model; it has no inputs or weights of its own. Pass "
                 "quantize_output=True to quantize the tensor for all its readers, or name the readers. "

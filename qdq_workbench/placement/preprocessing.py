@@ -42,7 +42,7 @@ def _preprocessing(graph: ModelGraph) -> list[Node]:
 
 
 def _is_preprocessing(graph: ModelGraph, node: Node) -> bool:
-    if node.class_name == "InputLayer" and not node.is_operation:
+    if node.is_model_input:
         return False
     tensors = [graph.tensors[name] for name in (*node.inputs, *node.outputs)]
     return node.is_a(*TABLES) or any(tensor.dtype == "string" for tensor in tensors)

@@ -72,7 +72,7 @@ def _matcher(entry: LayerConfig, source: str) -> Callable[[str], bool]:
 def _nothing_found(graph: ModelGraph, entry: LayerConfig, source: str) -> str:
     if entry.is_keras_class:
         entered = {classes[0] for classes in graph.blocks.values()}
-        known = sorted({node.class_name for node in graph.nodes if node.class_name != "InputLayer"} | entered)
+        known = sorted({node.class_name for node in graph.nodes if not node.is_model_input} | entered)
         what = "layer or operation of that class"
     else:
         known = [*graph.layers, *graph.blocks]

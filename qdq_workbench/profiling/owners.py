@@ -100,5 +100,5 @@ def noted_plan(files: Iterable[onnx.ModelProto]) -> PlacementPlan | None:
 
 def _computing_layers(plan: PlacementPlan) -> dict[str, str]:
     """Return the layers by their names in a file, without input layers, which exist in Keras only."""
-    inputs = {node.layer for node in plan.graph.nodes if node.class_name == "InputLayer"}
+    inputs = {node.layer for node in plan.graph.nodes if node.is_model_input}
     return {name: layer for name, layer in layers_by_name(plan.graph.layers).items() if layer not in inputs}

@@ -119,7 +119,7 @@ def _merge(wishes: dict[str, dict[str, Any]], plan: PlacementPlan, fix: Fix) -> 
 
 def _nodes(plan: PlacementPlan, name: str) -> Iterator[Node]:
     for node in plan.graph.calls(name):
-        if node.class_name != "InputLayer" or node.is_operation:
+        if not node.is_model_input:
             yield node
 
 

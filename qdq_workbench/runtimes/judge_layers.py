@@ -38,7 +38,7 @@ def judge_layers(
     nothing = next(id_ for id_ in rules if id_.endswith(_NOTHING))
     absorbing = good if absorbing is None else absorbing
     for node in facts.graph.nodes:
-        if node.class_name == "InputLayer" and not node.is_operation:
+        if node.is_model_input:
             continue
         lowered = facts.plan.lowering.nodes[node.name]
         # A constant is absorbed, too, but it is a part of a bias: its verdict is that of the kernel.

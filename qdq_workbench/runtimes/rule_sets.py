@@ -46,7 +46,7 @@ def integer_calls(plan: PlacementPlan) -> frozenset[str]:
 
 def _judged(plan: PlacementPlan) -> list[Node]:
     """Return the calls that a rule set explains, in its order: all but inputs."""
-    return [node for node in plan.graph.nodes if node.class_name != "InputLayer" or node.is_operation]
+    return [node for node in plan.graph.nodes if not node.is_model_input]
 
 
 def _merge_calls(calls: Iterable[LayerExplanation]) -> tuple[LayerExplanation, ...]:

@@ -248,7 +248,7 @@ def _check_operators(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:
         more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
         return Check("operators", passed=False, detail="; ".join(problems[:_SHOWN]) + more)
     graph, steps = plan.graph, plan.onnx_lowering.nodes
-    layers = {node.layer for node in graph.nodes if node.class_name != "InputLayer" or node.is_operation}
+    layers = {node.layer for node in graph.nodes if not node.is_model_input}
     known = sum(all(steps[call.name].operators is not None for call in graph.calls(layer)) for layer in layers)
     detail = f"those that the plan says, of {known} of {len(layers)} layers"
     rest = "; of the others it names no operators" if known < len(layers) else ""

@@ -4,7 +4,7 @@ import pytest
 from mock_graphs import GraphMaker
 
 from qdq_workbench.errors import SpecError
-from qdq_workbench.graph.model_graph import ModelGraph, Weight
+from qdq_workbench.graph.model_graph import ModelGraph, Node, Weight
 
 
 @pytest.fixture
@@ -50,3 +50,13 @@ def test_unknown_tensors_are_named(graph, look_up, name, says):
 def test_weights_are_trainable_float32_unless_they_say_otherwise():
     weight = Weight("kernel", (2, 3))
     assert (weight.dtype, weight.trainable) == ("float32", True)
+
+
+def test_an_operation_whose_class_is_called_as_an_input_is_none():
+    maker = GraphMaker()
+    graph = maker.graph(maker.add("InputLayer", "own", "image", is_operation=True))
+    assert [(node.name, node.class_name, node.is_model_input) for node in graph.nodes] == [
+        ("image", "InputLayer", True),
+        ("own", "InputLayer", False),
+    ]
+    assert not Node("dense", "dense", "Dense").is_model_input

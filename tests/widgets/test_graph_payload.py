@@ -106,6 +106,14 @@ def test_refusals_say_why():
     assert refused["weight"][2] == "MaxPooling2D has no weights"
 
 
+def test_an_operation_that_is_called_as_an_input_is_refused_as_an_operation():
+    maker = GraphMaker("ids", dtype="int32")
+    graph = maker.graph(maker.add("InputLayer", "own", "ids", is_operation=True, dtype="int32"))
+    reasons = disabled_reasons(qdq.plan_placement(graph))
+    assert reasons["own", "input"] == "it reads no tensor of real numbers"
+    assert reasons["own", "output"] == "its output is not a tensor of real numbers"
+
+
 def test_weights_that_stay_in_float_have_the_reason_of_the_plan():
     maker = GraphMaker()
     maker.add("Conv2D", "conv", "image")

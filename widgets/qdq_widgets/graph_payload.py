@@ -250,7 +250,7 @@ def disabled_reasons(plan: PlacementPlan) -> dict[tuple[str, str], str]:
 
 
 def _no_input(plan: PlacementPlan, node: Any) -> str:
-    if node.class_name == "InputLayer":
+    if node.is_model_input:
         return "an input of the model: quantize the input of the layers that read it"
     if _is_real(plan, node.inputs):
         return _WRONG_KERNEL.format(plan.target)
@@ -258,7 +258,7 @@ def _no_input(plan: PlacementPlan, node: Any) -> str:
 
 
 def _no_output(plan: PlacementPlan, node: Any) -> str:
-    if node.class_name == "InputLayer":
+    if node.is_model_input:
         return "an input of the model: quantize the input of the layers that read it"
     if _is_real(plan, node.outputs):
         return _WRONG_KERNEL.format(plan.target)
