@@ -27,10 +27,7 @@ def input_ranges(model: Any) -> dict[str, Range]:
     if not isinstance(model, QuantizedModel) or not model.has_plan or not model.recorded_ranges:
         return {}
     graph, ranges = model.plan.graph, model.recorded_ranges
-    return {
-        name: ranges.get(name, (0.0, 0.0)) if "float" in graph.tensors[name].dtype else (0.0, 0.0)
-        for name in graph.inputs
-    }
+    return {name: ranges.get(name, (0.0, 0.0)) if graph.tensors[name].is_float else (0.0, 0.0) for name in graph.inputs}
 
 
 def scale_remarks(

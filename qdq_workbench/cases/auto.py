@@ -125,7 +125,7 @@ class AutoQDQCase(GraphCase):
 
 
 def _reads_reals(graph: ModelGraph, node: Node) -> bool:
-    return bool(node.inputs) and all("float" in graph.tensors[tensor].dtype for tensor in node.inputs)
+    return bool(node.inputs) and all(graph.tensors[tensor].is_float for tensor in node.inputs)
 
 
 def _leads_to_softmax(graph: ModelGraph, node: Node) -> bool:

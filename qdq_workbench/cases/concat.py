@@ -43,7 +43,7 @@ class ConcatQDQCase(GraphCase):
         """
         found = QuantizationSpec()
         for node in graph.nodes:
-            floats = [index for index, tensor in enumerate(node.inputs) if "float" in graph.tensors[tensor].dtype]
+            floats = [index for index, tensor in enumerate(node.inputs) if graph.tensors[tensor].is_float]
             if not node.is_a("Concatenate") or len(floats) < len(node.inputs) or not floats:
                 continue
             if check_is_quantizable_by_layer_name(qspec, node.layer):

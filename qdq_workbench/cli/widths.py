@@ -89,7 +89,7 @@ def remarks_on_weights(plan: PlacementPlan, options: argparse.Namespace) -> tupl
         # The calls of a shared layer have the same weights, which count once.
         for weight in node.weights if plan.graph.calls(node.layer)[0] is node else ():
             # Biases, gains and moving statistics are vectors; --weights-alone is about kernels and tables.
-            if len(weight.shape) < _MATRIX or "float" not in weight.dtype:
+            if len(weight.shape) < _MATRIX or not weight.is_float:
                 continue
             inside = f"{node.layer}/{weight.name}" in quantized
             size = _FLOAT_BYTES * math.prod(weight.shape)

@@ -37,7 +37,7 @@ def keras_view(
     graph = build_graph(model)
     spec = QuantizationSpec()
     for node in graph.nodes:
-        if all("float" in graph.tensors[tensor].dtype for tensor in node.outputs):
+        if all(graph.tensors[tensor].is_float for tensor in node.outputs):
             spec.add(node.name, quantize_input=False, quantize_weight=False, quantize_output=True)
     q_model = quantize_model(model, "partial", spec, target="tensorrt")
     for layer in q_model.activation_quantizers:

@@ -36,6 +36,11 @@ class Tensor:
     dtype: str
     producer: str
 
+    @property
+    def is_float(self) -> bool:
+        """Whether it holds floats of any width, not integers, booleans or text."""
+        return "float" in self.dtype
+
 
 @dataclasses.dataclass(frozen=True)
 class Weight:
@@ -52,6 +57,11 @@ class Weight:
     shape: tuple[int, ...]
     dtype: str = "float32"
     trainable: bool = True
+
+    @property
+    def is_float(self) -> bool:
+        """Whether it is stored as floats of any width."""
+        return "float" in self.dtype
 
 
 @dataclasses.dataclass(frozen=True)

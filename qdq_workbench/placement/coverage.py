@@ -50,7 +50,7 @@ def estimated_macs(graph: ModelGraph, node: Node) -> int:
     if node.is_operation or find_default(node) is not None or not node.inputs:
         return counted
     source = graph.tensors[node.inputs[0]]
-    if "float" not in source.dtype:  # indices, which look up rows
+    if not source.is_float:  # indices, which look up rows
         return counted
     return max(counted, _elements(node) * math.prod(size or 1 for size in source.shape[1:-1]))
 
@@ -65,7 +65,7 @@ def _is_unknown(plan: PlacementPlan, node: Node) -> bool:
 
 def _is_matrix(weight: Weight) -> bool:
     # Axes of size 1 do not count: a gain of shape (1, 1, C) is a vector.
-    return sum(size > 1 for size in weight.shape) > 1 and "float" in weight.dtype and not is_bias(weight.name)
+    return sum(size > 1 for size in weight.shape) > 1 and weight.is_float and not is_bias(weight.name)
 
 
 def _elements(node: Node) -> int:

@@ -219,11 +219,11 @@ def _check_sites(node: Node, entry: LayerConfig, source: str, graph: ModelGraph)
     # An entry that names a composite layer is about the layers inside, which need not all have every site.
     if entry.match == "exact" and entry.name in (node.layer, node.name) and not entry.is_keras_class:
         check_settings(node, entry.quantize_config, source)
-        dtypes = [graph.tensors[tensor].dtype for tensor in node.outputs]
-        if entry.quantize_output and not any("float" in dtype for dtype in dtypes):
+        results = [graph.tensors[tensor] for tensor in node.outputs]
+        if entry.quantize_output and not any(tensor.is_float for tensor in results):
             raise SpecError(
-                f"{source}: the output of layer {node.layer!r} ({node.class_name}) holds {dtypes[0]} values, not real "
-                "numbers, so it cannot be quantized. Received: quantize_output=True"
+                f"{source}: the output of layer {node.layer!r} ({node.class_name}) holds {results[0].dtype} values, "
+                "not real numbers, so it cannot be quantized. Received: quantize_output=True"
             )
         if node.is_model_input and entry.quantize_input and not entry.quantize_output:
             raise SpecError(

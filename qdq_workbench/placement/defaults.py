@@ -119,7 +119,7 @@ def find_named_default(node: Node) -> NodeDefault | None:
     matrices = {
         w.name: None
         for w in node.weights
-        if len(w.shape) > 1 and "float" in w.dtype and w.trainable and not is_bias(w.name) and _may_be(w.name, inside)
+        if len(w.shape) > 1 and w.is_float and w.trainable and not is_bias(w.name) and _may_be(w.name, inside)
     }
     return NodeDefault(quantize_input=True, quantize_weight=bool(matrices), weights=matrices)
 

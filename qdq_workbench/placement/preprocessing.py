@@ -74,7 +74,7 @@ def _regions(graph: ModelGraph, found: Iterable[Node]) -> tuple[set[str], set[st
 def _computes(node: Node, tables: set[str]) -> bool:
     # The float weights of a Normalization are statistics of the data.
     learned = node.name not in tables and not node.is_a(*classes_of("preprocessing"))
-    return learned and any("float" in weight.dtype for weight in node.weights)
+    return learned and any(weight.is_float for weight in node.weights)
 
 
 def _recipe(graph: ModelGraph, in_front: set[str], behind: set[str], plural: str) -> str:

@@ -147,9 +147,9 @@ class PlanFacts:
         """Return the reason if a node reads or returns anything but floats, so that no pair helps it; else ""."""
         for verb, names in (("returns", node.outputs), ("reads", [node.inputs[index] for index in operands(node)])):
             for name in names:
-                dtype = self.graph.tensors[name].dtype
-                if "float" not in dtype:
-                    return f"it {verb} {dtype} values, {name!r}, and a Q/DQ pair holds real numbers"
+                tensor = self.graph.tensors[name]
+                if not tensor.is_float:
+                    return f"it {verb} {tensor.dtype} values, {name!r}, and a Q/DQ pair holds real numbers"
         return ""
 
     def cost(self, node: Node) -> tuple[int, int, int]:

@@ -78,7 +78,7 @@ def _wishes(plan: PlacementPlan) -> dict[str, dict[str, Any]]:
     wishes = {node.name: _wish(plan.decisions[node.name]) for node in plan.graph.nodes if _is_explicit(plan, node)}
     for node in plan.graph.nodes:
         # A pattern may select what returns no real numbers; an entry by name is refused there.
-        if node.name in wishes and not any("float" in plan.graph.tensors[name].dtype for name in node.outputs):
+        if node.name in wishes and not any(plan.graph.tensors[name].is_float for name in node.outputs):
             wishes[node.name]["quantize_output"] = False
     return wishes
 

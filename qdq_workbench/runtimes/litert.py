@@ -117,7 +117,7 @@ def _int8_verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
         return _activation(facts, node, integer)
     if facts.weights(node) and len(facts.float_inputs(node)) == len(operands(node)):
         fix = [_input_fix(node)] if node.is_a(*_TARGET.integer_kinds) else []
-        floats = "float" in facts.graph.tensors[node.inputs[0]].dtype
+        floats = facts.graph.tensors[node.inputs[0]].is_float
         reads = "its input is a float" if floats else "its input holds indices of rows"
         return "WEIGHTS", f"its weights are integers in the file, {reads}", fix
     if node.is_a(*_TARGET.same_scale_kinds):

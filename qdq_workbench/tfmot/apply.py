@@ -273,7 +273,7 @@ class _SpecOf:
             done.add(node.layer)
             if node.layer not in self.marks:
                 config = self._in_front(node) if inputs is None else inputs.get(node.layer)
-                if config is not None and "float" in self.graph.tensors[node.outputs[0]].dtype:
+                if config is not None and self.graph.tensors[node.outputs[0]].is_float:
                     self.spec.add(
                         node.layer,
                         quantize_input=False,

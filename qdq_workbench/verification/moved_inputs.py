@@ -52,13 +52,13 @@ def first_floats(graph: ModelGraph) -> list[str]:
 
     There are none if an input holds real numbers, which can be moved themselves.
     """
-    if any("float" in graph.tensors[name].dtype for name in graph.inputs):
+    if any(graph.tensors[name].is_float for name in graph.inputs):
         return []
     integers, found = set(graph.inputs), []
     for node in graph.nodes:
         if node.inputs and integers.issuperset(node.inputs):
             for name in node.outputs:
-                if "float" in graph.tensors[name].dtype:
+                if graph.tensors[name].is_float:
                     found.append(name)
                 else:
                     integers.add(name)

@@ -4,7 +4,7 @@ import pytest
 from mock_graphs import GraphMaker
 
 from qdq_workbench.errors import SpecError
-from qdq_workbench.graph.model_graph import ModelGraph, Node, Weight
+from qdq_workbench.graph.model_graph import ModelGraph, Node, Tensor, Weight
 
 
 @pytest.fixture
@@ -60,3 +60,12 @@ def test_an_operation_whose_class_is_called_as_an_input_is_none():
         ("own", "InputLayer", False),
     ]
     assert not Node("dense", "dense", "Dense").is_model_input
+
+
+@pytest.mark.parametrize(
+    ("dtype", "is_float"),
+    [("float32", True), ("bfloat16", True), ("float8_e4m3fn", True), ("int8", False), ("bool", False), ("str", False)],
+)
+def test_floats_of_any_width_are_floats(dtype, is_float):
+    assert Tensor("x", (None, 2), dtype, "x").is_float is is_float
+    assert Weight("kernel", (2, 3), dtype).is_float is is_float

@@ -81,7 +81,7 @@ def graph_payload(graph: ModelGraph, reasons: Mapping[tuple[str, str], str]) -> 
             for position, node in enumerate(graph.nodes)
             if (node.name, "input") not in reasons
             for index, tensor in enumerate(node.inputs)
-            if "float" not in graph.tensors[tensor].dtype
+            if not graph.tensors[tensor].is_float
         ],
     }
 
@@ -266,4 +266,4 @@ def _no_output(plan: PlacementPlan, node: Any) -> str:
 
 
 def _is_real(plan: PlacementPlan, tensors: Iterable[str]) -> bool:
-    return any("float" in plan.graph.tensors[name].dtype for name in tensors)
+    return any(plan.graph.tensors[name].is_float for name in tensors)

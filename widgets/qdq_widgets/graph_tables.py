@@ -53,6 +53,6 @@ def computing_nodes(graph: ModelGraph) -> list[tuple[str, str, bool, tuple[int, 
         # Also `depthwise_kernel`, and paths such as `cell/recurrent_kernel`.
         kernels = any(w.name.split("/")[-1].endswith(("kernel", "embeddings")) for w in node.weights)
         if kernels or len(set(node.inputs)) > 1:
-            floats = (i for i, name in enumerate(node.inputs) if "float" in graph.tensors[name].dtype)
+            floats = (i for i, name in enumerate(node.inputs) if graph.tensors[name].is_float)
             found.append((node.name, node.layer, bool(node.weights), tuple(floats)))
     return found

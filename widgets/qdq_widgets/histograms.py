@@ -54,7 +54,7 @@ def known_tensors(plan: Any) -> dict[str, str]:
     for tensor in plan.tensors:  # readers of one tensor may have several pairs on it: the first one is named
         found.setdefault(tensor.tensor, f"{tensor.kind}, {tensor.quantizer.label}")
     graph = plan.graph
-    names = [name for node in graph.nodes for name in node.outputs if "float" in graph.tensors[name].dtype]
+    names = [name for node in graph.nodes for name in node.outputs if graph.tensors[name].is_float]
     found |= {name: "activation, float" for name in names if name not in found}
     for node in graph.nodes:
         for weight in node.weights:

@@ -98,7 +98,7 @@ class _PlanReader:
 
     def _inputs(self, node: Any) -> list[int | None]:
         """Return the bits of every input that can be quantized, which masks cannot; None for float."""
-        real = [k for k, name in enumerate(node.inputs) if "float" in self._plan.graph.tensors[name].dtype]
+        real = [k for k, name in enumerate(node.inputs) if self._plan.graph.tensors[name].is_float]
         return [self._bits(self._plan.input_placement(node.name, index)) for index in real]
 
     def _is_able(self, node: Any, site: str) -> bool:

@@ -168,7 +168,7 @@ def blocked_reason(planner: Planner, plan: Any, node: Any, site: str, index: int
     if site == "output":
         if any(p.site == "output" and p.node == node.name for p in possible.placements):
             return _target_needs(plan, node)
-        floats = any("float" in planner.graph.tensors[name].dtype for name in node.outputs)
+        floats = any(planner.graph.tensors[name].is_float for name in node.outputs)
         return "Switch the inputs of its readers instead." if floats else "The output holds no real numbers."
     indices = range(len(node.inputs)) if index is None else [index]
     if not node.inputs:
@@ -179,7 +179,7 @@ def blocked_reason(planner: Planner, plan: Any, node: Any, site: str, index: int
 
 def _blocked_input(planner: Planner, plan: Any, node: Any, index: int) -> str:
     tensor = planner.graph.tensors[node.inputs[index]]
-    if "float" not in tensor.dtype:
+    if not tensor.is_float:
         return f"Input {index} holds {tensor.dtype} values, not real numbers."
     source = plan.output_placement(tensor.name)
     if source is None or index in wish_of(plan, node).inputs:
