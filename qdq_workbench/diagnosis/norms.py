@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 from qdq_workbench.conversion.engine.float_view import float_view
+from qdq_workbench.conversion.engine.folding import read_batch_norm
 from qdq_workbench.diagnosis.evidence import Evidence, channel_axis
 from qdq_workbench.diagnosis.finding import Finding
 from qdq_workbench.diagnosis.fixes import statistics_taken
@@ -26,17 +27,17 @@ def stale_statistics(evidence: Evidence) -> Iterator[Finding]:
     worst: tuple[float, str, str, str] | None = None
     count = 0
     for call in float_view(evidence.q_model).calls:
-        norm, tensor = call.operation, call.node.inputs[0] if call.node.inputs else ""
-        if not isinstance(norm, keras.layers.BatchNormalization) or tensor not in evidence.statistics:
+        layer, tensor = call.operation, call.node.inputs[0] if call.node.inputs else ""
+        if not isinstance(layer, keras.layers.BatchNormalization) or tensor not in evidence.statistics:
             continue
         seen = evidence.statistics[tensor]
-        mean, variance = np.asarray(norm.moving_mean, np.float64), np.asarray(norm.moving_variance, np.float64)
+        norm = read_batch_norm(layer)
+        mean, variance = norm.mean, norm.variance
         rank = len(evidence.graph.tensors[tensor].shape)
-        axis = norm.axis[0] if isinstance(norm.axis, (list, tuple)) else norm.axis
-        if axis % rank != channel_axis(evidence.graph, tensor, rank) or len(mean) != len(seen.means):
+        if norm.axis % rank != channel_axis(evidence.graph, tensor, rank) or len(mean) != len(seen.means):
             continue
-        room = np.maximum(variance, 0.0) + float(norm.epsilon)
-        scale = np.sqrt((seen.variances + float(norm.epsilon)) / room)
+        room = np.maximum(variance, 0.0) + norm.epsilon
+        scale = np.sqrt((seen.variances + norm.epsilon) / room)
         errors = np.square(scale - 1.0) + np.square(seen.means - mean) / room
         # For normally distributed values: 1 / n of the mean and 1 / (2 n) of the standard deviation.
         sampling = 1.5 / max(seen.count.max(), 1)  # the expected error from estimating mean and variance on finite data
@@ -52,11 +53,11 @@ def stale_statistics(evidence: Evidence) -> Iterator[Finding]:
         if worst is None or off > worst[0]:
             worst = (off, call.node.layer, tensor, text)
     if worst is not None:
-        off, layer, tensor, text = worst
+        off, name, tensor, text = worst
         more = f"; {count - 1} more normalizations are off" if count > 1 else ""
         fix = statistics_taken("take the statistics of the normalizations from data like these, and calibrate anew")
         # No site has this error, which is there without quantization; it is weighed against the error of quantization.
         share = off / (off + evidence.noise.total)
         yield Finding(
-            "stale_statistics", layer, tensor, frozenset(), text + more, (fix,), share=share, changes_function=True
+            "stale_statistics", name, tensor, frozenset(), text + more, (fix,), share=share, changes_function=True
         )

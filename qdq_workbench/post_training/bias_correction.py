@@ -28,6 +28,7 @@ from qdq_workbench.calibration.batches import input_batches
 from qdq_workbench.calibration.failures import failures_named
 from qdq_workbench.calibration.padding import mask_of, rows_of
 from qdq_workbench.conversion.engine.deep_models import functional_model
+from qdq_workbench.conversion.engine.folding import read_batch_norm
 from qdq_workbench.conversion.engine.rebuild import Rebuilder, keras_name
 from qdq_workbench.errors import DataError, SpecError
 from qdq_workbench.graph.model_graph import ModelGraph, Node
@@ -205,14 +206,10 @@ def _means_of_norms(bound: BoundGraph, tensors: set[str]) -> dict[str, np.ndarra
             node = graph.producer(node.inputs[0])
         if node.is_operation or not node.is_a("BatchNormalization"):
             continue
-        norm = layers[node.name]
-        axis = norm.axis[0] if isinstance(norm.axis, (list, tuple)) else norm.axis
+        norm = read_batch_norm(layers[node.name])
         rank = len(graph.tensors[tensor].shape)
-        if axis % rank != rank - 1:  # its channels are not those that the layer behind it reads
+        if norm.axis % rank != rank - 1:  # its channels are not those that the layer behind it reads
             continue
-        size = norm.moving_mean.shape
-        beta = np.asarray(norm.beta, np.float64) if norm.center else np.zeros(size)
-        gamma = np.asarray(norm.gamma, np.float64) if norm.scale else np.ones(size)
         # N(beta, gamma^2) does not depend on the sign of gamma, but the formula takes a deviation.
-        found[tensor] = rectified_moments(beta, np.abs(gamma))[0] if rectified else beta
+        found[tensor] = rectified_moments(norm.beta, np.abs(norm.gamma))[0] if rectified else norm.beta
     return found

@@ -20,6 +20,7 @@ from qdq_workbench._progress import ProgressFunction, check_functions, shown_pro
 from qdq_workbench.calibration.batches import input_batches
 from qdq_workbench.calibration.failures import failures_named
 from qdq_workbench.calibration.padding import Floats, rows_of
+from qdq_workbench.conversion.engine.folding import read_batch_norm
 from qdq_workbench.conversion.engine.traced import traced
 from qdq_workbench.errors import DataError
 from qdq_workbench.graph_builder import BoundGraph, bind_graph
@@ -102,14 +103,13 @@ def _moments(model: keras.Model, bound: BoundGraph, layer: str, data: Any, batch
         return [[known[name] for name in bound.calls[place].node.inputs] for place in own]
 
     run = traced(read, model.inputs)
-    norm = bound.calls[own[0]].operation
-    axis = norm.axis[0] if isinstance(norm.axis, (list, tuple)) else norm.axis
+    norm = read_batch_norm(bound.calls[own[0]].operation)
     count, mean, deviations = np.zeros(()), np.zeros(()), np.zeros(())
     for inputs in input_batches(model, data, batch_size):
         with failures_named(inputs):
             found = run(list(inputs))
         for tensors in found:
-            rows, valid = rows_of(*map(np.asarray, tensors), axis=axis)
+            rows, valid = rows_of(*map(np.asarray, tensors), axis=norm.axis)
             if not np.isfinite(rows).all():
                 raise DataError(
                     "A normalization that reads NaN or infinity has no mean; drop such samples, or look for the layer "
@@ -129,7 +129,5 @@ def _moments(model: keras.Model, bound: BoundGraph, layer: str, data: Any, batch
             f"alone. Received: no value in front of {layer!r}"
         )
     # A channel without a value keeps its statistics: along the axis of time, one may be padding in every sample.
-    kept = (np.asarray(variable, np.float64) for variable in (norm.moving_mean, norm.moving_variance))
-    new = (mean, deviations / np.maximum(count, 1))
-    mean, variance = (np.where(count, ours, theirs) for ours, theirs in zip(new, kept, strict=True))
-    return mean, variance
+    variance = deviations / np.maximum(count, 1)
+    return np.where(count, mean, norm.mean), np.where(count, variance, norm.variance)

@@ -21,7 +21,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from qdq_workbench.conversion.engine.folding import lossless_folds
+from qdq_workbench.conversion.engine.folding import lossless_folds, read_batch_norm
 from qdq_workbench.conversion.engine.rebuild import Rebuilder
 from qdq_workbench.conversion.transforms.fold_batch_norm import fold_batch_norm
 from qdq_workbench.errors import QuantizerError
@@ -127,11 +127,8 @@ def _deviations(model: keras.Model) -> dict[str, np.ndarray]:
     names = Rebuilder(bound).names
     found = {}
     for fold in lossless_folds(bound):
-        norm = layers[fold.batch_norm.name]
-        size = norm.moving_mean.shape
-        gamma = np.asarray(norm.gamma, np.float64) if norm.scale else np.ones(size)
-        beta = np.asarray(norm.beta, np.float64) if norm.center else np.zeros(size)
-        _, variance = rectified_moments(beta, np.abs(gamma))
+        norm = read_batch_norm(layers[fold.batch_norm.name])
+        _, variance = rectified_moments(norm.beta, np.abs(norm.gamma))
         # A constant channel has no deviation; the bound keeps 1 / sigma finite, and min(1 / sigma, 1) is then 1.
         found[names[fold.layer.layer]] = np.sqrt(np.maximum(variance, 1e-12))
     return found

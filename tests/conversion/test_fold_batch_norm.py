@@ -7,6 +7,7 @@ from small_models import flat, nested_net, residual_net, samples, shake
 
 import qdq_workbench as qdq
 from qdq_workbench import fold_batch_norm
+from qdq_workbench.conversion.engine.folding import batch_norm_gain, read_batch_norm
 
 
 def folded_names(model):
@@ -145,3 +146,17 @@ def test_an_activity_regularizer_sees_what_it_saw(regularized):
     # A file has no loss, so all of them are folded there.
     folds = qdq.plan_placement(model).lowering.folds
     assert {fold.batch_norm.layer for fold in folds} == {"norm", "last"}
+
+
+def test_what_a_normalization_lacks_is_read_as_ones_and_zeros():
+    norm = layers.BatchNormalization(axis=1, scale=False, center=False, epsilon=0.5)
+    norm.build((None, 2, 3))
+    norm.axis = [1]  # as Keras 2 has it
+    norm.moving_mean.assign([1.0, -2.0])
+    norm.moving_variance.assign([0.5, 3.5])
+    read = read_batch_norm(norm)
+    assert (read.gamma.tolist(), read.beta.tolist()) == ([1.0, 1.0], [0.0, 0.0])
+    assert (read.mean.tolist(), read.variance.tolist()) == ([1.0, -2.0], [0.5, 3.5])
+    assert (read.axis, read.epsilon, read.gamma.dtype) == (1, 0.5, np.float64)
+    gain, shift = batch_norm_gain(norm)
+    assert (gain.tolist(), shift.tolist()) == ([1.0, 0.5], [-1.0, 1.0])

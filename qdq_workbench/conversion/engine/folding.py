@@ -10,6 +10,7 @@ A weight on a symmetric narrow grid per output channel keeps its integers: s' = 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
@@ -22,14 +23,32 @@ from qdq_workbench.graph.kinds import DEPTHWISE, SEPARABLE, TRANSPOSED
 from qdq_workbench.graph_builder import BoundGraph, Call
 
 
+@dataclasses.dataclass(frozen=True)
+class BatchNorm:
+    """The variables of a BatchNormalization, each of shape (C,) in float64, its epsilon and its axis."""
+
+    gamma: np.ndarray
+    beta: np.ndarray
+    mean: np.ndarray
+    variance: np.ndarray
+    epsilon: float
+    axis: int
+
+
+def read_batch_norm(layer: Any) -> BatchNorm:
+    """Return the variables of a BatchNormalization; gamma is 1 and beta 0 where it has none."""
+    mean, variance = (np.asarray(v, np.float64) for v in (layer.moving_mean, layer.moving_variance))
+    gamma = np.asarray(layer.gamma, np.float64) if layer.scale else np.ones(mean.shape)
+    beta = np.asarray(layer.beta, np.float64) if layer.center else np.zeros(mean.shape)
+    axis = layer.axis[0] if isinstance(layer.axis, (list, tuple)) else layer.axis
+    return BatchNorm(gamma, beta, mean, variance, float(layer.epsilon), int(axis))
+
+
 def batch_norm_gain(layer: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return g and h of shape (C,), in float64, such that a BatchNormalization computes `x * g + h` at inference."""
-    mean, variance = (np.asarray(v, np.float64) for v in (layer.moving_mean, layer.moving_variance))
-    gain = 1.0 / np.sqrt(variance + layer.epsilon)
-    if layer.scale:
-        gain = gain * np.asarray(layer.gamma, np.float64)
-    shift = -mean * gain
-    return gain, shift + np.asarray(layer.beta, np.float64) if layer.center else shift
+    norm = read_batch_norm(layer)
+    gain = 1.0 / np.sqrt(norm.variance + norm.epsilon) * norm.gamma
+    return gain, norm.beta - norm.mean * gain
 
 
 def folded_weight(class_name: str, weight_name: str) -> bool:
