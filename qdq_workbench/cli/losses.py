@@ -6,8 +6,8 @@ import dataclasses
 from typing import Any
 
 from qdq_workbench.errors import DataError, QDQError
-from qdq_workbench.graph.kinds import MATRIX_PRODUCTS, RESHAPINGS, VANISHING
-from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_convolution
+from qdq_workbench.graph.kinds import RESHAPINGS, VANISHING
+from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_product
 
 _PROBABILITIES = ("softmax", "sigmoid")
 # These layers leave the values of their input as they are, so the activation may be in front of them.
@@ -46,7 +46,7 @@ def output_activation(model: Any) -> str:
         # A linear Activation computes nothing, so the search goes on in front of it.
         if name != "linear" and is_activation(node):
             return name
-        if is_convolution(node) or node.is_a(*MATRIX_PRODUCTS):
+        if is_product(node):
             return name
         if not (is_activation(node) or node.is_a(*_MOVING)):
             break

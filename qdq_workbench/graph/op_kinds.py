@@ -12,6 +12,7 @@ from qdq_workbench.graph.kinds import (
     KINDS,
     PADDINGS,
     VANISHING,
+    WITH_ACTIVATION,
 )
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 
@@ -33,6 +34,11 @@ def multiplies_with_table(node: Node) -> bool:
 def is_convolution(node: Node) -> bool:
     """Return whether the node is a convolution of any kind, or a subclass of one."""
     return not node.is_operation and node.is_a(*CONVOLUTIONS)
+
+
+def is_product(node: Node) -> bool:
+    """Return whether the node is a convolution or a matrix product with a kernel, or a subclass of one."""
+    return not node.is_operation and node.is_a(*WITH_ACTIVATION)
 
 
 def is_activation(node: Node) -> bool:

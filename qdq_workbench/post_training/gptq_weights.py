@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from qdq_workbench._interrupts import interrupts_held, interrupts_released
 from qdq_workbench._progress import ProgressFunction, check_functions, shown_progress
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
@@ -20,6 +18,7 @@ from qdq_workbench.errors import DataError
 from qdq_workbench.post_training.rounding.gptq_run import GPTQRun
 from qdq_workbench.post_training.rounding.report import RoundingReport
 from qdq_workbench.post_training.rounding.samples import check_calibrated, held_back_of, read_samples
+from qdq_workbench.post_training.rounding.settings import check_integer, is_number
 
 
 def gptq_weights(
@@ -119,11 +118,9 @@ def gptq_weights(
 
 
 def _check_settings(damping: Any, activation_order: Any, batch_size: Any, seed: Any) -> None:
-    number = isinstance(damping, (int, float, np.number)) and not isinstance(damping, bool)
-    if not number or not 0.0 < damping < float("inf"):
+    if not is_number(damping) or not 0.0 < damping < float("inf"):
         raise DataError(f"damping must be a number above 0, such as 0.01. Received: damping={damping!r}")
     if not isinstance(activation_order, bool):
         raise DataError(f"activation_order must be True or False. Received: activation_order={activation_order!r}")
-    for name, value, least in (("batch_size", batch_size, 1), ("seed", seed, 0)):
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not least <= value < 2**31:
-            raise DataError(f"{name} must be an integer from {least} on. Received: {name}={value!r}")
+    check_integer("batch_size", batch_size, 1)
+    check_integer("seed", seed, 0)

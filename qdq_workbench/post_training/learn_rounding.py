@@ -29,6 +29,7 @@ from qdq_workbench.post_training.rounding.reconstruct import Settings
 from qdq_workbench.post_training.rounding.report import RoundingReport
 from qdq_workbench.post_training.rounding.run import Run
 from qdq_workbench.post_training.rounding.samples import check_calibrated, held_back_of, read_samples
+from qdq_workbench.post_training.rounding.settings import check_integer, is_number
 from qdq_workbench.post_training.rounding.units import GRANULARITIES
 
 Array = npt.NDArray[Any]
@@ -199,16 +200,11 @@ def _check_settings(
     if granularity not in GRANULARITIES:
         raise DataError(f'granularity must be "layer", "block" or "model". Received: granularity={granularity!r}')
     for name, value, least in (("steps", steps, 1), ("batch_size", batch_size, 1), ("seed", seed, 0)):
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not least <= value < 2**31:
-            raise DataError(f"{name} must be an integer from {least} on. Received: {name}={value!r}")
+        check_integer(name, value, least)
     if not isinstance(biases, bool):
         raise DataError(f"biases must be True or False. Received: biases={biases!r}")
     for name, value in (("learning_rate", learning_rate), ("penalty", penalty)):
-        if not _is_number(value) or not 0.0 < value < float("inf"):
+        if not is_number(value) or not 0.0 < value < float("inf"):
             raise DataError(f"{name} must be a number above 0. Received: {name}={value!r}")
-    if drop is not None and (not _is_number(drop) or not 0.0 <= drop <= 1.0):
+    if drop is not None and (not is_number(drop) or not 0.0 <= drop <= 1.0):
         raise DataError(f"drop must be a probability from 0 to 1, or None. Received: drop={drop!r}")
-
-
-def _is_number(value: Any) -> bool:
-    return not isinstance(value, bool) and isinstance(value, (int, float, np.number))

@@ -12,9 +12,11 @@ from qdq_workbench.graph.model_graph import Node, Part
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.facts import PlanFacts
 from qdq_workbench.runtimes.few_bits import why_clipped, why_packed
+from qdq_workbench.runtimes.float_weights import judge_float_weight
 from qdq_workbench.runtimes.inner_layers import inner_products, is_transparent
 from qdq_workbench.runtimes.judge_layers import Verdict
 from qdq_workbench.runtimes.propagation import propagation_of
+from qdq_workbench.runtimes.verdict import Fix
 
 _FUSED = get_target("onnxruntime").fused_activations
 _ROWS = 2
@@ -37,7 +39,7 @@ def held_product(node: Node) -> Part | None:
 
 def judge_held(facts: PlanFacts, node: Node, product: Part) -> Verdict:
     """Judge a layer that holds no more than one convolution or matrix product."""
-    fix = [{"name": node.layer, "quantize_input": True, "quantize_weight": True}]
+    fix: list[Fix] = [{"name": node.layer, "quantize_input": True, "quantize_weight": True}]
     what, convolves = f"the {product.class_name} inside", bool(set(DIRECT_CONVOLUTIONS).intersection(product.classes))
     weights, floats = facts.float_weights(node), propagation_of(facts).float_inputs(node)
     own = product.settings.get("activation") or "linear"
@@ -48,10 +50,8 @@ def judge_held(facts: PlanFacts, node: Node, product: Part) -> Verdict:
     fuses, tensor = own in {*_FUSED, "linear"}, facts.behind(node, _FUSED)
     has_pair = propagation_of(facts).pair_behind(tensor) is not None
     if weights:
-        if floats or not (needs_integers and fuses and has_pair):
-            return "WEIGHT", f"its weight {weights[0]!r} stays in float", fix
-        reason = f"its weight {weights[0]!r} is float in the file, and the runtime rounds it with one scale in all"
-        return "OWN-WEIGHT", f"{reason}; quantize it here to keep a scale per channel", fix
+        rounded = not floats and needs_integers and fuses and has_pair
+        return judge_float_weight(weights[0], fix, rounded=rounded)
     if floats:
         return "INPUT" if convolves else "WEIGHT-ONLY", "its input is not quantized", fix
     if packed := why_packed(facts, node):

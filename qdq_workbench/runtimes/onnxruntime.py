@@ -18,6 +18,7 @@ from qdq_workbench.placement.wrong_kernels import is_softmax_of_one
 from qdq_workbench.runtimes.clipped_products import clipped_result, float_behind_clip
 from qdq_workbench.runtimes.facts import PlanFacts
 from qdq_workbench.runtimes.few_bits import why_clipped, why_packed
+from qdq_workbench.runtimes.float_weights import judge_float_weight
 from qdq_workbench.runtimes.held_products import held_product, judge_held
 from qdq_workbench.runtimes.inner_layers import (
     computes_several,
@@ -207,10 +208,9 @@ def _float_weight(facts: PlanFacts, node: Node, weight: str, fix: list[Fix]) -> 
     """Judge a product with a float weight, which the runtime rounds itself between quantized input and output."""
     fusible = activation_name(node) in _TARGET.fused_activations | {"linear"}
     tensor = _behind_runtime_folds(facts, node)
-    if propagation_of(facts).float_inputs(node) or not fusible or propagation_of(facts).pair_behind(tensor) is None:
-        return "WEIGHT", f"its weight {weight!r} stays in float", fix
-    reason = f"its weight {weight!r} is float in the file, and the runtime rounds it with one scale in all"
-    return "OWN-WEIGHT", f"{reason}; quantize it here to keep a scale per channel", fix
+    held = propagation_of(facts)
+    rounded = not held.float_inputs(node) and fusible and held.pair_behind(tensor) is not None
+    return judge_float_weight(weight, fix, rounded=rounded)
 
 
 def _last_of_kernel(facts: PlanFacts, node: Node) -> str:

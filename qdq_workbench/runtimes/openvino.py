@@ -16,14 +16,13 @@ from qdq_workbench.graph.kinds import (
     ADDITIONS,
     ARITHMETIC,
     BATCH_NORMALIZATION,
-    MATRIX_PRODUCTS,
     POOLINGS,
     RESHAPINGS,
     TRANSPOSED,
 )
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.never_negative import is_never_negative
-from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_convolution
+from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_product
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.facts import PlanFacts
 from qdq_workbench.runtimes.few_bits import why_packed
@@ -101,7 +100,7 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
 
 def _judged(facts: PlanFacts, node: Node) -> Verdict:
     """Return the verdict on a node by itself, whatever its grids."""
-    if is_convolution(node) or node.is_a(*MATRIX_PRODUCTS):
+    if is_product(node):
         return _weighted(facts, node)
     # Not Maximum and Minimum: the plugin computes them in float, with pairs on both sides too.
     if node.is_a(*ARITHMETIC) or _computes(node) in _FUSED:

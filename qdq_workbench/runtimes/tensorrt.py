@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from qdq_workbench.graph.kinds import ELEMENTWISE_OPERATORS, MATRIX_PRODUCTS, MAXIMA, RESHAPINGS
+from qdq_workbench.graph.kinds import ELEMENTWISE_OPERATORS, MAXIMA, RESHAPINGS
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import (
     activation_name,
     ends_in_convolution,
     is_activation,
-    is_convolution,
+    is_product,
     producer_in_file,
 )
 from qdq_workbench.placement.targets import get_target
@@ -126,7 +126,7 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
 
 def _judge_of(node: Node) -> Callable[[PlanFacts, Node, set[str]], Verdict]:
     """Return the judge of a call that no kernel absorbs, which depends on its class alone."""
-    if is_convolution(node) or node.is_a(*MATRIX_PRODUCTS):
+    if is_product(node):
         return _gemm
     # Before the layers that hold one, because a TimeDistributed may hold a recurrent layer.
     if is_recurrent(node):

@@ -20,7 +20,7 @@ from qdq_workbench.calibration.data_scale import input_ranges, warn_of_scale
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
 from qdq_workbench.conversion.engine.random_inputs import random_inputs
 from qdq_workbench.errors import FileAccessError, UnverifiableFileError, first_line
-from qdq_workbench.export.litert.comparison import LARGE
+from qdq_workbench.export.litert.comparison import LARGE, mean_difference
 from qdq_workbench.export.litert.converter import Names
 from qdq_workbench.export.litert.own_integers import write_integers
 from qdq_workbench.export.litert.tflite_export import converted, for_litert
@@ -185,9 +185,7 @@ def _check_outputs(content: bytes, q_model: QuantizedModel, names: Names, data: 
     except (RuntimeError, ValueError) as error:
         return Check("outputs", passed=False, detail=f"the interpreter does not run it: {first_line(error)}")
     theirs = [found[name] for name in names.outputs]
-    count = sum(value.size for value in ours)
-    apart = sum(float(np.abs(a - b).sum()) for a, b in zip(ours, theirs, strict=True)) / count
-    size = sum(float(np.abs(value).sum()) for value in ours) / count
+    apart, size = mean_difference(ours, theirs)
     shares = [top1_agreement(a, b) for a, b in zip(ours, theirs, strict=True)]
     measured = [share for share in shares if share is not None]
     same = sum(measured) / len(measured) if measured else None

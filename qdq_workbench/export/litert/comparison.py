@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import keras
 import numpy as np
 
@@ -31,7 +33,11 @@ def compare(q_model: QuantizedModel, content: bytes, names: Names, batch: int) -
     ours = [np.asarray(value, np.float64) for value in keras.tree.flatten(q_model(inputs, training=False))]
     arrays = [np.asarray(value) for value in keras.tree.flatten(inputs)]
     found = run_tflite(content, dict(zip(names.inputs, arrays, strict=True)))
-    theirs = [found[name] for name in names.outputs]
+    return mean_difference(ours, [found[name] for name in names.outputs])
+
+
+def mean_difference(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> tuple[float, float]:
+    """Return the mean absolute difference of all outputs, and the mean size of ours."""
     count = sum(value.size for value in ours)
     apart = sum(float(np.abs(a - b).sum()) for a, b in zip(ours, theirs, strict=True))
     return apart / count, sum(float(np.abs(value).sum()) for value in ours) / count
