@@ -64,6 +64,11 @@ class LoweredNode:
         """Whether the file holds operators of its own for the node."""
         return self.step in _OWN
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the step and the operators as a JSON-compatible dictionary; what is "written" needs no reason."""
+        told = {"step": self.step, "operators": None if self.operators is None else list(self.operators)}
+        return told if self.step == "written" else {**told, "into": list(self.into), "reason": self.reason}
+
 
 @dataclasses.dataclass(frozen=True)
 class Lowering:
@@ -87,15 +92,11 @@ class Lowering:
         return [node for node in self.nodes.values() if node.step == step]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the lowering of the nodes that are not simply written, as a JSON-compatible dictionary.
+        """Return the step and the operators of every node, as a JSON-compatible dictionary.
 
         For display only: a plan that is read from JSON derives it from its placements again.
         """
-        return {
-            name: {"step": node.step, "into": list(node.into), "reason": node.reason}
-            for name, node in self.nodes.items()
-            if node.step != "written"
-        }
+        return {name: node.to_dict() for name, node in self.nodes.items()}
 
 
 def lower(graph: ModelGraph, placements: Iterable[Placement], *, in_onnx: bool = True) -> Lowering:

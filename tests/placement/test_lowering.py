@@ -172,10 +172,13 @@ def test_tables_json_and_differences_show_it():
     assert "it becomes a part of the weights and the bias of 'conv'" in plan.summary()
     assert "In the file, where it is not one operator (2)" in plan._repr_html_()
     told = json.loads(json.dumps(plan.to_dict()))["lowering"]
-    assert {name: (item["step"], item["into"]) for name, item in told.items()} == {
-        "bn": ("folded", ["conv"]),
-        "drop": ("vanishes", []),
+    assert told["image"] == {"step": "written", "operators": []}
+    assert told["conv"] == {"step": "written", "operators": ["Conv"]}
+    assert {name: (item["step"], item["operators"], item["into"]) for name, item in list(told.items())[2:]} == {
+        "bn": ("folded", [], ["conv"]),
+        "drop": ("vanishes", [], []),
     }
+    assert told["drop"]["reason"] == plan.lowering.nodes["drop"].reason
     ((before, after),) = plan.diff(other).lowered
     assert (before.step, after.step, after.operators) == ("folded", "split", ("Mul", "Add"))
     assert plan.diff(plan).lowered == ()

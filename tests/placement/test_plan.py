@@ -127,14 +127,23 @@ class TestTargets:
         same = planned(graph)
         assert same.lowering is same.onnx_lowering
 
-    def test_what_is_simply_written_is_not_listed(self):
-        assert planned().to_dict()["lowering"] == {
-            "norm": {
-                "step": "folded",
-                "into": ["conv"],
-                "reason": "it becomes a part of the weights and the bias of 'conv'",
-            }
+    def test_every_node_is_listed_with_its_operators(self):
+        told = planned().to_dict()["lowering"]
+        assert list(told) == [node.name for node in planned().graph.nodes]
+        assert told["conv"] == {"step": "written", "operators": ["Conv"]}
+        assert told["norm"] == {
+            "step": "folded",
+            "operators": [],
+            "into": ["conv"],
+            "reason": "it becomes a part of the weights and the bias of 'conv'",
         }
+
+    def test_a_plan_of_before_without_operators_is_read(self):
+        earlier = planned().to_dict()
+        earlier["lowering"] = {"norm": {"step": "folded", "into": ["conv"], "reason": "it becomes a part"}}
+        assert PlacementPlan.from_dict(earlier) == planned()
+        del earlier["lowering"]
+        assert PlacementPlan.from_dict(earlier).lowering == planned().lowering
 
 
 class TestDifferences:
