@@ -51,6 +51,7 @@ from qdq_workbench._interrupts import stoppable as stoppable
 from qdq_workbench.analysis.cost import LayerCost as LayerCost
 from qdq_workbench.analysis.cost import layer_costs as layer_costs
 from qdq_workbench.analysis.file_score import FileScore as FileScore
+from qdq_workbench.conversion.files.training_checkpoint import TrainingCheckpoint as TrainingCheckpoint
 from qdq_workbench.analysis.file_score import score_file as score_file
 from qdq_workbench.analysis.metrics import Metric as Metric
 from qdq_workbench.analysis.plan_scores import PlanScores as PlanScores

@@ -8,6 +8,7 @@ from qdq_workbench._interrupts import stoppable
 from qdq_workbench.analysis.file_score import FileScore, score_file
 from qdq_workbench.conversion.files.integer_files import load_integer_weights, save_integer_weights
 from qdq_workbench.conversion.files.load_model import load_model
+from qdq_workbench.conversion.files.training_checkpoint import TrainingCheckpoint
 from qdq_workbench.export.firmware.save_firmware import save_firmware
 from qdq_workbench.export.onnx_export import export_float_onnx
 from qdq_workbench.verification.file_layers import FileGrid, FileLayers, read_layers
@@ -17,6 +18,7 @@ __all__ = [
     "FileGrid",
     "FileLayers",
     "FileScore",
+    "TrainingCheckpoint",
     "export_float_onnx",
     "load_integer_weights",
     "load_model",

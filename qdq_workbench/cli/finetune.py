@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
+import pathlib
 from typing import TYPE_CHECKING, Any
 
 from qdq_workbench._tables import text_table
@@ -23,7 +25,7 @@ from qdq_workbench.cli.training_data import check_samples
 from qdq_workbench.errors import DataError, QDQError
 
 if TYPE_CHECKING:
-    from qdq_workbench.cli.training_checkpoint import TrainingCheckpoint
+    from qdq_workbench.files import TrainingCheckpoint
 
 _LEARNING_RATE = 1e-4
 
@@ -142,10 +144,12 @@ def _table(figures: dict[str, Any]) -> str:
     )
 
 
-def _checkpoint(options: argparse.Namespace) -> TrainingCheckpoint:
-    """Return the checkpoint, tied to the model, the data and all settings except the number of epochs."""
-    from qdq_workbench.cli.training_checkpoint import TrainingCheckpoint
+def _checkpoint(options: argparse.Namespace) -> TrainingCheckpoint | None:
+    """Return the checkpoint or None; it is tied to the model, the data and all settings except the number of epochs."""
+    from qdq_workbench.files import TrainingCheckpoint
 
+    if options.checkpoint is None:
+        return None
     files = [options.model, options.data, *filter(None, (options.labels, options.validation_data))]
     names = (
         "labels",
@@ -158,11 +162,19 @@ def _checkpoint(options: argparse.Namespace) -> TrainingCheckpoint:
         "seed",
     )
     settings = {name: getattr(options, name) for name in names}
-    return TrainingCheckpoint(options.checkpoint, files, settings)
+    return TrainingCheckpoint(options.checkpoint, [settings, [_digest(path) for path in files]])
+
+
+def _digest(path: str) -> str:
+    digest = hashlib.sha256()
+    with pathlib.Path(path).open("rb") as file:
+        while chunk := file.read(1 << 24):
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def _train(
-    q_model: Any, x: Any, y: Any, validation: Any, checkpoint: TrainingCheckpoint, options: argparse.Namespace
+    q_model: Any, x: Any, y: Any, validation: Any, checkpoint: TrainingCheckpoint | None, options: argparse.Namespace
 ) -> dict[str, list[float]]:
     """Train epoch by epoch, each with its own seed, so that a resumed training gives the same result."""
     import keras
@@ -170,7 +182,8 @@ def _train(
     def stop(*_: Any) -> None:
         q_model.stop_training = True
 
-    history = checkpoint.restore(q_model)
+    saved = None if checkpoint is None else checkpoint.restore(q_model)
+    history: dict[str, list[float]] = {} if saved is None else saved["history"]
     # `fit` records one loss per epoch, so their number is that of the completed epochs.
     for epoch in range(len(history.get("loss", ())), options.epochs):
         keras.utils.set_random_seed(options.seed + epoch)
@@ -187,7 +200,8 @@ def _train(
         ).history
         for name, values in done.items():
             history.setdefault(name, []).extend(float(value) for value in values)
-        checkpoint.save(q_model, history)
+        if checkpoint is not None:
+            checkpoint.save(q_model, {"history": history})
     return history
 
 

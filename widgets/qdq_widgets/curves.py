@@ -61,6 +61,17 @@ class TrainingRun:
         """Return a run with some fields changed."""
         return dataclasses.replace(self, **changes)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the run as a JSON-compatible dictionary."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> TrainingRun:
+        """Rebuild a run from the dictionary of `to_dict`, also after a round trip through JSON."""
+        scores = tuple(Scores(**value) for value in data["scores"])
+        trace = tuple((float(at), float(loss)) for at, loss in data["loss_trace"])
+        return cls(**{**data, "epochs": tuple(data["epochs"]), "scores": scores, "loss_trace": trace})
+
 
 @dataclasses.dataclass(frozen=True)
 class Curves:
@@ -101,11 +112,7 @@ class Curves:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Curves:
         """Rebuild curves from the dictionary of `to_dict`, also after a round trip through JSON."""
-        runs = []
-        for item in data["runs"]:
-            scores = tuple(Scores(**value) for value in item["scores"])
-            trace = tuple((float(at), float(loss)) for at, loss in item["loss_trace"])
-            runs.append(TrainingRun(**{**item, "epochs": tuple(item["epochs"]), "scores": scores, "loss_trace": trace}))
+        runs = map(TrainingRun.from_dict, data["runs"])
         fp32, ptq = (None if data[key] is None else Scores(**data[key]) for key in ("fp32", "ptq"))
         return cls(fp32, ptq, tuple(runs))
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
+import qdq_workbench as qdq
 from qdq_widgets.background import Job
 from qdq_widgets.curves import Scores, TrainingRun
 from qdq_widgets.data import batch_count, fit_arguments, names_misfits
@@ -194,23 +199,68 @@ def fine_tune(
     train_data: Any,
     validation_data: Any,
     batch_size: int,
+    checkpoint: qdq.files.TrainingCheckpoint | None = None,
 ) -> TrainingRun:
     """Train a compiled model in place, and return the finished or stopped run.
 
     `run` has the name of the run and the scores at its start; `on_run` gets it whenever it has grown, a few times a
-    second at most. Every epoch is scored on `validation_data`, unless that is None.
+    second at most. Every epoch is scored on `validation_data`, unless that is None. A checkpoint is written after every
+    epoch; if its file exists, the training and the run go on from there.
     """
     arguments = fit_arguments(train_data, "train_data")
     if "y" in arguments:
         arguments["batch_size"] = batch_size
     if hasattr(arguments["x"], "element_spec"):
         arguments["shuffle"] = False  # a dataset shuffles itself; Keras warns about the argument
-    watcher = _watcher(run, job, on_run, epochs, batch_count(train_data, batch_size), validation_data, batch_size)
-    with names_misfits(q_model, train_data, "train_data"):
-        q_model.fit(**arguments, epochs=epochs, verbose=0, callbacks=[watcher])
+    start = run.epochs[-1] if run.epochs else 0.0
+    saved = None if checkpoint is None else checkpoint.restore(q_model)
+    begun = 0 if saved is None else int(saved["epochs"])
+    if saved is not None:
+        run = TrainingRun.from_dict({**saved["run"], "name": run.name})
+        on_run(run)
+    batches = batch_count(train_data, batch_size)
+    watcher = _watcher(run, job, on_run, epochs, batches, validation_data, batch_size, start)
+    saver = [] if checkpoint is None else [_saver(checkpoint, q_model, watcher, job)]
+    if begun < epochs:
+        with names_misfits(q_model, train_data, "train_data"):
+            q_model.fit(**arguments, initial_epoch=begun, epochs=epochs, verbose=0, callbacks=[watcher, *saver])
     finished: TrainingRun = watcher.run.replace(state="stopped" if job.stop_requested else "done")
     on_run(finished)
     return finished
+
+
+def _saver(checkpoint: qdq.files.TrainingCheckpoint, q_model: Any, watcher: Any, job: Job) -> Any:
+    """Return the callback that writes a checkpoint after every epoch, with the run of a watcher in front of it."""
+    import keras
+
+    def save(epoch: int, logs: Any) -> None:  # noqa: ARG001 (Keras's signature)
+        # An epoch that is stopped in its middle would count as a whole one.
+        if not job.stop_requested:
+            checkpoint.save(q_model, {"epochs": epoch + 1, "run": watcher.run.to_dict()})
+
+    return keras.callbacks.LambdaCallback(on_epoch_end=save)
+
+
+def training_identity(q_model: Any, train_data: Any, settings: Any) -> list[Any]:
+    """Return what tells one training from others: plan, weights, data that are arrays, and settings."""
+    import keras
+
+    placements = [placement.to_dict() for placement in q_model.plan.placements]
+    weights = [_digest(keras.ops.convert_to_numpy(weight)) for weight in q_model.trainable_variables]
+    arrays = [_digest(part) for part in keras.tree.flatten(train_data) if isinstance(part, np.ndarray)]
+    # Through JSON, as the configuration of an optimizer may hold tuples.
+    return [
+        placements,
+        q_model.plan.target_object.to_dict(),
+        weights,
+        arrays,
+        json.loads(json.dumps(settings, default=str)),
+    ]
+
+
+def _digest(array: Any) -> str:
+    head = f"{array.dtype}{array.shape}".encode()
+    return hashlib.sha256(head + np.ascontiguousarray(array).tobytes()).hexdigest()
 
 
 def _watcher(
@@ -221,10 +271,9 @@ def _watcher(
     batches: int | None,
     validation_data: Any,
     batch_size: int,
+    start: float,
 ) -> Any:
     import keras
-
-    start = run.epochs[-1] if run.epochs else 0.0
 
     class Watcher(keras.callbacks.Callback):
         def __init__(self) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
+import pathlib
 from typing import Any
 
 import qdq_workbench as qdq
@@ -13,7 +15,7 @@ from qdq_widgets.data import batch_count
 from qdq_widgets.errors import BenchError, BenchStoppedError
 from qdq_widgets.events import Events
 from qdq_widgets.fits import Fit, begun_epochs, reached
-from qdq_widgets.fitting import evaluate, fine_tune
+from qdq_widgets.fitting import evaluate, fine_tune, training_identity
 from qdq_widgets.history import Aside
 from qdq_widgets.models import KEPT_MODELS
 from qdq_widgets.plain_numbers import whole
@@ -115,6 +117,7 @@ class Training:
         batch_size: int = BATCH_SIZE,
         name: str | None = None,
         resume: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
     ) -> TrainingRun:
         """Train the quantized model of the present plan; curves grow while it runs.
 
@@ -125,12 +128,15 @@ class Training:
             name: Name of the run; None for a numbered one.
             resume: Whether to start from the weights that were trained last for this plan, instead of those of the
                 calibrated model. Corrected weights are used in any case.
+            checkpoint: A file, written after every epoch; if it exists, training goes on from it, also after a restart
+                of the kernel. It belongs to one plan, its weights, the training data and the settings.
 
         Returns:
             The run, also in `curves.runs`; if it was stopped before training began, a run that is not kept.
 
         Raises:
             BenchError: If there are no labelled training data or no loss, or `epochs` is below 1.
+            CheckpointError: If the checkpoint is of another training.
         """
         epochs, batch_size = whole(epochs), whole(batch_size)  # a saved bench holds them
         if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
@@ -147,7 +153,7 @@ class Training:
             if job.stop_requested:
                 return run.replace(state="stopped")
             try:
-                run = self._train(plan, job, run, epochs, learning_rate, batch_size, resume=resume)
+                run = self._train(plan, job, run, epochs, learning_rate, batch_size, checkpoint, resume=resume)
             except BaseException:
                 self._on_failure(run.name)
                 raise
@@ -238,6 +244,7 @@ class Training:
         epochs: int,
         learning_rate: float | None,
         batch_size: int,
+        checkpoint: str | os.PathLike[str] | None,
         *,
         resume: bool,
     ) -> TrainingRun:
@@ -248,6 +255,10 @@ class Training:
         how = models.calibrated_how()
         q_model = models.copy(plan) if goes_on else models.build(plan)
         self._work.setup.compile(q_model, learning_rate)
+        saved = None
+        if checkpoint is not None:
+            told = [learning_rate, batch_size, self._work.setup.to_dict()]
+            saved = qdq.files.TrainingCheckpoint(pathlib.Path(checkpoint), training_identity(q_model, data.train, told))
         finished = fine_tune(
             q_model,
             run,
@@ -257,6 +268,7 @@ class Training:
             train_data=data.train,
             validation_data=data.validation,
             batch_size=batch_size,
+            checkpoint=saved,
         )
         # Without a batch nothing was trained: the kept model stays.
         if finished.loss_trace:
