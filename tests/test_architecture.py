@@ -243,9 +243,7 @@ def test_every_class_that_a_source_names_is_one_of_keras():
 #: What the compatibility faces import beside public names, by module, and why no public name does it.
 INTERNALS = {
     "mct": {
-        "_numbers": ("real whole", "settings may be numbers of NumPy"),
-        "_progress": ("is_count", "a number of batches, as `calibrate` takes it"),
-        "_warned_line": ("warn_caller", "warnings name the user's line"),
+        "_warned_line": ("warn_caller", "warnings name the user's line, behind copies by `dataclasses` too"),
         "calibration.observers.power_of_two": ("rounded_up", "MCT's functions on arrays compute what `calibrate` does"),
         "placement.decision": ("Decision", "a `QuantizationConfig` changes decisions: author and reason stay"),
         "placement.planner": ("make_plan", "the plan of changed decisions"),
@@ -254,17 +252,15 @@ INTERNALS = {
         "post_training.shift_negative": ("Inserted shifted", "MCT places pairs by what `shift_negative` has inserted"),
     },
     "tfmot": {
-        "_numbers": ("whole", "settings may be numbers of NumPy"),
-        "_warned_line": ("warn_caller", "warnings name the user's line"),
+        "_warned_line": ("warn_caller", "warnings name the user's line, behind the calls of a Rebuilder"),
         "conversion.engine.quantize_model": ("quantize_named", "composite layers stay whole, and names have a prefix"),
-        "conversion.engine.quantized_model": ("check_quantized", "the refusal of a float model"),
         "conversion.engine.rebuild": (
             "Rebuilder clone_operation keras_name unique_names",
             "models are built again with marks on their layers, and without",
         ),
         "conversion.engine.retarget": ("replan", "fixed ranges change the plan of a calibrated model"),
         "conversion.files.keras2_files": ("Keras2File build_keras2 read_keras2", "what TFMOT trained, Keras 2 saved"),
-        "graph.op_kinds": ("BEFORE_ACTIVATION activation_name is_activation", "TFMOT's scheme goes by activations"),
+        "graph.op_kinds": ("BEFORE_ACTIVATION", "TFMOT's scheme goes by activations"),
         "graph_builder": ("BoundGraph Call bind_graph takes_training", "what a Rebuilder walks through"),
         "placement.defaults": ("find_default", "the scheme quantizes the weights that the table of kinds names"),
         "placement.planner": ("FLOAT override_tensors", "fixed ranges change the plan of a calibrated model"),

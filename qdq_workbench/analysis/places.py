@@ -10,7 +10,6 @@ from typing import Any
 from qdq_workbench.analysis.levels import FLOAT, Level, pairs_level, raise_layers
 from qdq_workbench.graph.kinds import MERGES, POOLINGS
 from qdq_workbench.graph.model_graph import Node
-from qdq_workbench.graph.op_kinds import is_activation
 from qdq_workbench.placement.plan import PlacementPlan
 
 _MOST_SINGLE = 4  # a merge of more tensors has pairs on all of its inputs or on none
@@ -63,7 +62,7 @@ def by_traffic(plan: PlacementPlan, groups: Mapping[str, Sequence[str]]) -> list
 
 
 def _is_movable(node: Node) -> bool:
-    return node.is_a(*MERGES, *POOLINGS) or is_activation(node)
+    return node.is_a(*MERGES, *POOLINGS) or node.is_activation
 
 
 def _levels(plan: PlacementPlan, layer: str, own: tuple[int, ...], *, output: bool) -> list[Level]:

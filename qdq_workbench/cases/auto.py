@@ -9,7 +9,7 @@ from qdq_workbench.cases.base import GraphCase, check_is_quantizable_by_layer_na
 from qdq_workbench.cases.residual import ResidualConnectionQDQCase
 from qdq_workbench.graph.kinds import ELEMENTWISE, MERGES, MOVEMENTS, POOLINGS, TENSOR_PRODUCTS
 from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.op_kinds import activation_name, is_activation, reads_infinity, vanishes
+from qdq_workbench.graph.op_kinds import reads_infinity, vanishes
 from qdq_workbench.placement.defaults import find_default
 from qdq_workbench.placement.targets import Target, get_target, target_names
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
@@ -100,8 +100,8 @@ class AutoQDQCase(GraphCase):
 
     def _has_integer_kernel(self, node: Node) -> bool:
         target = self.target
-        if is_activation(node):
-            return activation_name(node) in target.integer_activations - {"softmax"}  # scores are better left in float
+        if node.is_activation:
+            return node.activation_name in target.integer_activations - {"softmax"}  # scores are better left in float
         if node.is_a(*target.integer_kinds):
             # The kernels of sums and products take two tensors, that of a concatenation any number.
             return len(node.inputs) == 2 or node.is_a("Concatenate") or not node.is_a(*MERGES)
@@ -109,7 +109,7 @@ class AutoQDQCase(GraphCase):
 
     def _writes_integers(self, node: Node) -> bool:
         """Return whether a node needs an output pair that the target does not add: activations, for some targets."""
-        return is_activation(node) and not self.target.completes_activations
+        return node.is_activation and not self.target.completes_activations
 
     # Runtimes that fuse
 
@@ -136,7 +136,7 @@ def _leads_to_softmax(graph: ModelGraph, node: Node) -> bool:
     todo, seen = [node], {node.name}
     while todo:
         for reader, _ in (found for tensor in todo.pop().outputs for found in graph.readers(tensor)):
-            if is_activation(reader) and activation_name(reader) == "softmax":
+            if reader.is_activation and reader.activation_name == "softmax":
                 return True
             between = vanishes(reader) or reader.is_a(*ELEMENTWISE) or reader.is_a("Cast", "Where", *MOVEMENTS)
             if between and reader.name not in seen:

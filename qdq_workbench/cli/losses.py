@@ -7,7 +7,7 @@ from typing import Any
 
 from qdq_workbench.errors import DataError, QDQError
 from qdq_workbench.graph.kinds import RESHAPINGS, VANISHING
-from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_product
+from qdq_workbench.graph.op_kinds import is_product
 
 _PROBABILITIES = ("softmax", "sigmoid")
 # These layers leave the values of their input as they are, so the activation may be in front of them.
@@ -42,13 +42,13 @@ def output_activation(model: Any) -> str:
     graph = build_graph(model) if plan is None else plan.graph
     node = graph.producer(graph.outputs[0])
     while not node.opaque and len(node.inputs) == 1:
-        name = activation_name(node)
+        name = node.activation_name
         # A linear Activation computes nothing, so the search goes on in front of it.
-        if name != "linear" and is_activation(node):
+        if name != "linear" and node.is_activation:
             return name
         if is_product(node):
             return name
-        if not (is_activation(node) or node.is_a(*_MOVING)):
+        if not (node.is_activation or node.is_a(*_MOVING)):
             break
         node = graph.producer(node.inputs[0])
     return ""

@@ -20,7 +20,6 @@ from qdq_workbench.diagnosis.fixes import (
 )
 from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph.kinds import MERGES, NORMALIZATIONS
-from qdq_workbench.graph.op_kinds import activation_name, is_activation
 from qdq_workbench.post_training import shift_negative, smooth_scales
 from qdq_workbench.post_training.shift_negative import LOWEST
 
@@ -112,11 +111,11 @@ def softmax_or_logits(evidence: Evidence) -> Iterator[Finding]:
         producer = graph.producer(pair.tensor)
         readers = [node for node, _ in graph.readers(pair.tensor)]
         ends = pair.tensor in graph.outputs
-        if activation_name(producer) in ("softmax", "sigmoid") and (ends or activation_name(producer) == "softmax"):
+        if producer.activation_name in ("softmax", "sigmoid") and (ends or producer.activation_name == "softmax"):
             kind, what = "softmax", "probabilities next to 0 fall on one code"
-        elif any(activation_name(node) == "softmax" and is_activation(node) for node in readers):
+        elif any(node.activation_name == "softmax" and node.is_activation for node in readers):
             kind, what = "logits", "the softmax behind them turns one step into a factor of its probabilities"
-        elif ends and not is_activation(producer):
+        elif ends and not producer.is_activation:
             kind, what = "logits", "the model returns them, and nothing of higher precision follows"
         else:
             continue
@@ -194,7 +193,7 @@ def negative_tail(evidence: Evidence) -> Iterator[Finding]:
         # Only for a target with zero points: the integer kernels of others take symmetric grids alone.
         if not evidence.plan.target_object.activation.symmetric:
             fixes.append(asymmetric_grid(pair.switches, pair.tensor))
-        elif activation_name(producer) in LOWEST and "power_of_two" in evidence.q_model.calibration.get("settings", {}):
+        elif producer.activation_name in LOWEST and "power_of_two" in evidence.q_model.calibration.get("settings", {}):
             # With a free scale a symmetric grid gains nothing from the shift.
             shift = "move the activations to start at 0 (correction.shift_negative)"
             fixes.append(corrected(shift, lambda model, _: shift_negative(model)))

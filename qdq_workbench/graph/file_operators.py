@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from qdq_workbench.graph.kinds import KINDS, Kind
 from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.op_kinds import activation_name, is_activation, pads_with_zeros
+from qdq_workbench.graph.op_kinds import pads_with_zeros
 
 #: Activations by name, each with its operators; others depend on the converter.
 _ACTIVATIONS: dict[str, tuple[str, ...]] = {
@@ -28,9 +28,9 @@ def find_operators(graph: ModelGraph) -> dict[str, tuple[str, ...] | None]:
 def operators_of(node: Node) -> tuple[str, ...] | None:
     """Return the operators of a node; None where they depend on more than its class and settings."""
     main = main_operators(node)
-    if main is None or is_activation(node):
+    if main is None or node.is_activation:
         return main
-    own = _ACTIVATIONS.get(activation_name(node))
+    own = _ACTIVATIONS.get(node.activation_name)
     causal = node.settings.get("padding") == "causal"  # one more operator pads
     return None if own is None or causal else (*main, *own)
 
@@ -49,7 +49,7 @@ def main_operators(node: Node) -> tuple[str, ...] | None:
         plain = plain and not isinstance(settings.get("axis"), (list, tuple))
         if node.is_a("ReLU") and not node.is_operation:  # any combination of slope, threshold and maximum
             plain = plain and not settings.get("negative_slope") and not settings.get("threshold")
-        return _ACTIVATIONS.get(activation_name(node)) if plain else None
+        return _ACTIVATIONS.get(node.activation_name) if plain else None
     if pads_with_zeros(node):
         return kind.operators
     if kind.operators is None or (node.is_operation and len(node.inputs) != 2):

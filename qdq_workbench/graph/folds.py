@@ -9,7 +9,6 @@ from collections.abc import Collection
 from qdq_workbench.graph.float_inside import has_low_rank_update
 from qdq_workbench.graph.kinds import BATCH_NORMALIZATION, DEPTHWISE, classes_where
 from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.op_kinds import activation_name
 
 _FOLDABLE = classes_where(lambda kind: kind.folds)
 
@@ -76,7 +75,7 @@ def _can_fold(graph: ModelGraph, batch_norm: Node) -> bool:
         and not batch_norm.opaque
         # Its kernel is a sum, of which the file holds one part as integers.
         and not has_low_rank_update(layer)
-        and activation_name(layer) == "linear"
+        and layer.activation_name == "linear"
         and graph.has_one_use(tensor)
         and _channel_axis(graph, layer) == _batch_norm_axis(graph, batch_norm)
     )

@@ -186,7 +186,7 @@ _ROWS: tuple[tuple[tuple[str, ...], Kind], ...] = (
         ("GaussianNoise", "ActivityRegularization", "Identity", "MaxNumBoundingBoxes"),
         Kind("no operation", vanishes=True),
     ),
-    # The functions of `Activation` and `ReLU` depend on their settings: `op_kinds.activation_name`.
+    # The functions of `Activation` and `ReLU` depend on their settings: `graph.activations`.
     (("Activation",), Kind("activation")),
     (("ReLU",), Kind("activation", activation="relu")),
     (("LeakyReLU",), Kind("activation", activation="leaky_relu")),

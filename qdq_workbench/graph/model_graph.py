@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from qdq_workbench.errors import SpecError, nearest_names
+from qdq_workbench.graph.activations import find_activation, only_activates
 
 Shape = tuple[int | None, ...]
 #: The node setting with the grids of weights that are integers already: by weight, as dictionaries.
@@ -136,6 +137,16 @@ class Node:
         """Whether it stands for an input of the model and computes nothing."""
         # The class of an operation may have this name too.
         return self.class_name == "InputLayer" and not self.is_operation
+
+    @property
+    def is_activation(self) -> bool:
+        """Whether it only applies an activation function: a layer of any class, or an operation."""
+        return self.once(only_activates)
+
+    @property
+    def activation_name(self) -> str:
+        """The activation that it applies, also one inside, as of `Conv2D(activation="relu")`; "linear" for none."""
+        return self.once(find_activation)
 
     def is_a(self, *class_names: str) -> bool:
         """Return whether the layer is of one of these classes, or of a subclass of one.

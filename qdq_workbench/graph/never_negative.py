@@ -13,7 +13,7 @@ from collections.abc import Collection
 
 from qdq_workbench.graph.kinds import KINDS
 from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_product, pads_with_zeros, vanishes
+from qdq_workbench.graph.op_kinds import is_product, pads_with_zeros, vanishes
 
 #: Activations by name, each with the operator that it becomes; a `Clip` only counts with a minimum from 0 on.
 MAKES = {"relu": "Relu", "relu6": "Clip", "clipped_relu": "Clip", "sigmoid": "Sigmoid", "softmax": "Softmax"}
@@ -62,8 +62,8 @@ def _never_negative(graph: ModelGraph) -> frozenset[str]:
 
 def _makes(node: Node) -> bool:
     """Return whether a node ends in such an activation: a recurrent or custom layer may compute on with its result."""
-    last = is_activation(node) or is_product(node)
-    return last and not node.opaque and activation_name(node) in MAKES
+    last = node.is_activation or is_product(node)
+    return last and not node.opaque and node.activation_name in MAKES
 
 
 def _keeps(node: Node) -> bool:

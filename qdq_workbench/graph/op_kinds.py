@@ -1,15 +1,13 @@
-"""The function of a node, whether it is a layer or a `keras.ops` function: activations, convolutions, paddings."""
+"""The function of a node, whether it is a layer or a `keras.ops` function: convolutions, products, paddings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
 from qdq_workbench.graph.kinds import (
-    ACTIVATION_LAYERS,
     BATCH_NORMALIZATION,
     CONVOLUTIONS,
     DROPOUTS,
-    KINDS,
     PADDINGS,
     VANISHING,
     WITH_ACTIVATION,
@@ -22,8 +20,6 @@ ZEROS = "zeros"
 INFINITE = "infinite"
 #: Activations whose input TFMOT quantizes instead of their output; for gelu both are.
 BEFORE_ACTIVATION = ("softmax", "sigmoid", "tanh", "gelu")
-#: The layers that compute one activation function, whatever their settings.
-_FUNCTIONS = tuple(name for name in ACTIVATION_LAYERS if KINDS[name].activation and name != "ReLU")
 
 
 def multiplies_with_table(node: Node) -> bool:
@@ -41,53 +37,6 @@ def is_product(node: Node) -> bool:
     return not node.is_operation and node.is_a(*WITH_ACTIVATION)
 
 
-def is_activation(node: Node) -> bool:
-    """Return whether the node only applies an activation function: a layer of any class, or an operation."""
-    return node.once(_is_activation)
-
-
-def _is_activation(node: Node) -> bool:
-    if node.is_operation:
-        return _activation_of(node.class_name) != ""
-    return node.is_a(*ACTIVATION_LAYERS)
-
-
-def activation_name(node: Node) -> str:
-    """Return the activation that a node applies, also one inside a layer such as `Conv2D(activation="relu")`.
-
-    Returns:
-        A name such as `relu`, `relu6`, `silu`; `linear` for none.
-    """
-    return node.once(_activation_name)
-
-
-def _activation_name(node: Node) -> str:
-    if node.is_operation:
-        return _activation_of(node.class_name) or "linear"
-    if node.is_a("ReLU"):
-        return _relu_name(node)
-    if node.is_a(*_FUNCTIONS):
-        return next(KINDS[name].activation for name in _FUNCTIONS if node.is_a(name))
-    name = node.settings.get("activation") or "linear"
-    return {"swish": "silu", "hard_swish": "hard_silu"}.get(name, name)
-
-
-def _activation_of(class_name: str) -> str:
-    return KINDS[class_name].activation if class_name in KINDS else ""
-
-
-def _relu_name(node: Node) -> str:
-    """Return the activation that the settings of a `ReLU` layer describe."""
-    maximum = node.settings.get("max_value")
-    if node.settings.get("threshold"):
-        return "thresholded_leaky_relu" if node.settings.get("negative_slope") else "thresholded_relu"
-    if node.settings.get("negative_slope"):
-        return "leaky_relu" if maximum is None else "clipped_leaky_relu"
-    if maximum is None:
-        return "relu"
-    return "relu6" if float(maximum) == 6.0 else "clipped_relu"
-
-
 def vanishes(node: Node) -> bool:
     """Return whether a layer does nothing at inference and has no operator in a file."""
     return node.once(_vanishes)
@@ -96,7 +45,7 @@ def vanishes(node: Node) -> bool:
 def _vanishes(node: Node) -> bool:
     if node.is_operation or node.opaque:  # a user's own dropout may be active at inference
         return False
-    return node.is_a(*VANISHING) or (node.is_a("Activation") and activation_name(node) == "linear")
+    return node.is_a(*VANISHING) or (node.is_a("Activation") and node.activation_name == "linear")
 
 
 def reads_infinity(graph: ModelGraph, node: Node) -> bool:
@@ -118,7 +67,7 @@ def ends_in_convolution(graph: ModelGraph, tensor: str) -> bool:
     path = [tensor]
     found = {}
     # From the sum backwards, so the last layer of the chain comes first.
-    for kind, belongs in (("dropout", _is_dropout), ("activation", is_activation), ("batch_norm", _is_batch_norm)):
+    for kind, belongs in (("dropout", _is_dropout), ("activation", _is_activation), ("batch_norm", _is_batch_norm)):
         node = graph.producer(path[-1])
         found[kind] = belongs(node) and len(node.inputs) == 1
         if found[kind]:
@@ -176,6 +125,10 @@ def producer_in_file(graph: ModelGraph, tensor: str) -> Node:
 
 def _is_dropout(node: Node) -> bool:
     return not node.is_operation and node.is_a(*DROPOUTS)
+
+
+def _is_activation(node: Node) -> bool:
+    return node.is_activation
 
 
 def _is_batch_norm(node: Node) -> bool:

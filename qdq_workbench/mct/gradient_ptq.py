@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import numbers
 from collections.abc import Callable
 from typing import Any
 
-from qdq_workbench._progress import is_count
 from qdq_workbench.errors import DataError, SpecError
 
 _INSTEAD = {
@@ -69,6 +69,6 @@ class GradientPTQConfig:
 
 def checked_n_iter(n_iter: Any) -> int:
     """Return a number of batches as an int; raise SpecError unless it is an integer from 1 on."""
-    if not is_count(n_iter):
+    if isinstance(n_iter, bool) or not isinstance(n_iter, numbers.Integral) or n_iter < 1:
         raise SpecError(f"n_iter must be an integer from 1 on. Received: n_iter={n_iter!r}")
     return int(n_iter)

@@ -8,11 +8,11 @@ and a number of bits in 1.3; later versions leave both to the target. Version 1.
 from __future__ import annotations
 
 import functools
+import numbers
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from qdq_workbench import QuantizationMethod
-from qdq_workbench._numbers import whole
 from qdq_workbench._warned_line import warn_caller
 from qdq_workbench.errors import SpecError
 
@@ -102,7 +102,7 @@ def _named(args: Sequence[Any], named: Mapping[str, Any], fields: Sequence[str])
 def _version_of(args: Sequence[Any]) -> str:
     if len(args) > 2 and isinstance(args[2], QuantizationMethod):
         return "1.0 to 1.2"
-    if len(args) > 2 and isinstance(whole(args[2]), int) and not isinstance(args[2], bool):
+    if len(args) > 2 and not isinstance(args[2], bool) and isinstance(args[2], numbers.Integral):
         return "1.3"
     # Argument 9, counted from 0, is the switch activation_channel_equalization in 1.7, else the number z_threshold.
     if len(args) > 9 and isinstance(args[9], bool):

@@ -9,7 +9,6 @@ import numbers
 from typing import Any
 
 from qdq_workbench import QuantizationMethod
-from qdq_workbench._numbers import real, whole
 from qdq_workbench._warned_line import warn_caller
 from qdq_workbench.errors import SpecError
 from qdq_workbench.mct.positional import in_any_order
@@ -172,21 +171,21 @@ class QuantizationConfig:
             if getattr(self, field) not in (True, False):
                 raise SpecError(f"{field} must be True or False. Received: {field}={getattr(self, field)!r}")
         for field in _NUMBERS:
-            value = real(getattr(self, field))
-            setattr(self, field, value)
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
+            value = getattr(self, field)
+            if isinstance(value, bool) or not isinstance(value, numbers.Real):
                 raise SpecError(f"{field} must be a number. Received: {field}={value!r}")
+            setattr(self, field, int(value) if isinstance(value, numbers.Integral) else float(value))
         with_codebook = self.weights_quantization_method in _CODEBOOKS
         # As many bits as `codebook_weights` takes: a codebook is for few levels.
         widths = {"activation_n_bits": (2, 16), "weights_n_bits": (1, 8) if with_codebook else (2, 16)}
         for field, (fewest, most) in widths.items():
-            bits = whole(getattr(self, field))
-            setattr(self, field, bits)
-            if isinstance(bits, bool) or not isinstance(bits, int) or not fewest <= bits <= most:
+            bits = getattr(self, field)
+            if isinstance(bits, bool) or not isinstance(bits, numbers.Integral) or not fewest <= int(bits) <= most:
                 codebook = f" with {self.weights_quantization_method.name}" if (fewest, most) == (1, 8) else ""
                 raise SpecError(
                     f"{field} must be an integer from {fewest} to {most}{codebook}. Received: {field}={bits!r}"
                 )
+            setattr(self, field, int(bits))
 
     def _check_min_threshold(self) -> None:
         value: Any = self.min_threshold

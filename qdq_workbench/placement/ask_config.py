@@ -14,7 +14,7 @@ from typing import Any
 
 from qdq_workbench.errors import SpecError
 from qdq_workbench.graph.model_graph import Node
-from qdq_workbench.graph.op_kinds import BEFORE_ACTIVATION, activation_name
+from qdq_workbench.graph.op_kinds import BEFORE_ACTIVATION
 from qdq_workbench.placement.settings import Settings
 
 
@@ -146,7 +146,7 @@ def _check_activation(node: Node, activations: Sequence[tuple[Any, Any]], layer:
                 f"values of {node.class_name} stay inside the layer. Return [(layer.activation, quantizer)] or []. "
                 f"Received: {attributes or getattr(activation, '__name__', type(activation).__name__)}"
             )
-    name = activation_name(node)
+    name = node.activation_name
     if name in BEFORE_ACTIVATION:
         raise SpecError(
             f"{where}: values are quantized before {name}, that is inside the layer, where no file can hold a Q/DQ "

@@ -19,8 +19,6 @@ from qdq_workbench.graph.kinds import ARITHMETIC
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.never_negative import is_never_negative
 from qdq_workbench.graph.op_kinds import (
-    activation_name,
-    is_activation,
     producer_in_file,
     readers_past_vanishing,
     vanishes,
@@ -95,7 +93,7 @@ class _Completion:
             self._complete_same_scale(node, *map(self._in_file, node.inputs))
         elif node.is_a(*target.integer_kinds):
             self._complete_integer(node)
-        elif target.completes_activations and is_activation(node):
+        elif target.completes_activations and node.is_activation:
             self._complete_activation(node)
         # Last, because an output pair that was added above shares the scale of the joined inputs, too.
         decision = self._decisions[node.name]
@@ -162,7 +160,7 @@ class _Completion:
     def _fused_output(self, node: Node) -> str | None:
         """Return the output tensor of `node` with all that the runtime fuses; None if its activation is not fused."""
         fused = self._target.fused_activations
-        if activation_name(node) not in fused | {"linear"}:
+        if node.activation_name not in fused | {"linear"}:
             return None
         return self._merged.behind(node, self._paired, fused)
 
@@ -184,7 +182,7 @@ class _Completion:
         )
 
     def _complete_activation(self, node: Node) -> None:
-        name = activation_name(node)
+        name = node.activation_name
         if name in self._target.integer_activations or name in self._target.fused_activations:
             self._add_output(
                 node.outputs[0],

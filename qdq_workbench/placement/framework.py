@@ -10,7 +10,6 @@ from qdq_workbench._warned_line import warn_caller
 from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph.kinds import ACTIVATION_LAYERS
 from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.op_kinds import activation_name, is_activation
 from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.defaults import find_default
 from qdq_workbench.spec.framework_info import FrameworkInfo
@@ -54,7 +53,7 @@ class FrameworkDecisions:
         if self._info.in_activation_ops(node):
             known = self._range(node)
             if known is None:
-                return self._decision(f"framework_info does not know the activation {activation_name(node)!r}")
+                return self._decision(f"framework_info does not know the activation {node.activation_name!r}")
             reason = f"framework_info lists {node.class_name} among those whose output is quantized"
             return self._decision(reason, output=True, settings=_fixed(known))
         self._problems.append(f"no list names {node.class_name} ({node.layer!r})")
@@ -115,7 +114,7 @@ class FrameworkDecisions:
             return own
         if node.class_name in ACTIVATION_LAYERS and node.class_name != "Activation":
             return None, None  # a class of its own, which the lists name
-        name = activation_name(node)
+        name = node.activation_name
         if name == "linear" and not self._info.activation_has_min_max(name):
             return None, None
         if node.is_operation:
@@ -131,7 +130,7 @@ class FrameworkDecisions:
         if not self._graph.has_one_use(node.outputs[0]):
             return False
         reader = readers[0][0]
-        return is_activation(reader) and self._info.in_activation_ops(reader)
+        return reader.is_activation and self._info.in_activation_ops(reader)
 
     def _is_absorbing(self, node: Node) -> bool:
         return any(layer.name == node.name for layer in self._folded.values())

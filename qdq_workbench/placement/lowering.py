@@ -24,8 +24,6 @@ from qdq_workbench.graph.folds import Fold, find_folds
 from qdq_workbench.graph.kinds import CROPPINGS, MOVEMENTS, SEPARABLE
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import (
-    activation_name,
-    is_activation,
     is_convolution,
     pads_with_zeros,
     step_before,
@@ -142,14 +140,14 @@ class Merged:
         """
         tensor = node.outputs[0]
         # The activation inside a layer is the last step of its kernel; nothing behind it is fused.
-        if activation_name(node) in fused:
+        if node.activation_name in fused:
             return tensor
         while tensor != (
             after := step_behind(self._graph, tensor, stops, lambda r: self.into.get(r.name) == node.name)
         ):
             tensor = after
         return step_behind(
-            self._graph, tensor, stops, lambda reader: is_activation(reader) and activation_name(reader) in fused
+            self._graph, tensor, stops, lambda reader: reader.is_activation and reader.activation_name in fused
         )
 
     def _adds_to(self, addition: Node) -> Node | None:
@@ -161,7 +159,7 @@ class Merged:
             return None
         # Behind a folded normalization or another constant, the bias is that of the layer in front of both.
         layer = graph.node(self.into.get(before.name, before.name))
-        if layer.opaque or activation_name(layer) != "linear":
+        if layer.opaque or layer.activation_name != "linear":
             return None
         joins = is_per_channel(graph, addition, layer) if is_convolution(layer) else _joins_gemm(graph, addition, layer)
         return layer if joins else None

@@ -12,7 +12,7 @@ import math
 
 from qdq_workbench.graph.kinds import CROPPINGS, GLOBAL_MAXIMA, MAXIMA, MOVEMENTS, UPSAMPLINGS, VANISHING
 from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.op_kinds import activation_name, is_activation, vanishes
+from qdq_workbench.graph.op_kinds import vanishes
 from qdq_workbench.placement.placement import Placement
 from qdq_workbench.placement.targets import Target
 
@@ -22,7 +22,7 @@ _MOVING = (*MOVEMENTS, *VANISHING, *MAXIMA, *GLOBAL_MAXIMA, *UPSAMPLINGS, *CROPP
 
 def is_softmax_of_one(graph: ModelGraph, node: Node) -> bool:
     """Return whether a node is a softmax along axes that together have one element."""
-    if not is_activation(node) or activation_name(node) != "softmax" or not node.inputs:
+    if not node.is_activation or node.activation_name != "softmax" or not node.inputs:
         return False
     axes = node.settings.get("axis", -1)
     shape = graph.tensors[node.inputs[0]].shape

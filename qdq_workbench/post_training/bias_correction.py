@@ -32,7 +32,6 @@ from qdq_workbench.conversion.engine.folding import read_batch_norm
 from qdq_workbench.conversion.engine.rebuild import Rebuilder, keras_name
 from qdq_workbench.errors import DataError, SpecError
 from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.op_kinds import activation_name, is_activation
 from qdq_workbench.graph_builder import BoundGraph, layer_weights
 from qdq_workbench.placement.plan import Placement, PlacementPlan
 from qdq_workbench.placement.targets import Target
@@ -201,7 +200,7 @@ def _means_of_norms(bound: BoundGraph, tensors: set[str]) -> dict[str, np.ndarra
     found = {}
     for tensor in tensors:
         node = graph.producer(tensor)
-        rectified = is_activation(node) and activation_name(node) == "relu" and len(node.inputs) == 1
+        rectified = node.is_activation and node.activation_name == "relu" and len(node.inputs) == 1
         if rectified:
             node = graph.producer(node.inputs[0])
         if node.is_operation or not node.is_a("BatchNormalization"):

@@ -8,7 +8,6 @@ from qdq_workbench.graph.float_inside import has_low_rank_update
 from qdq_workbench.graph.input_axes import input_axis
 from qdq_workbench.graph.kinds import ACTIVATION_LAYERS, CROPPINGS, DROPOUTS, PADDINGS, POOLINGS, UPSAMPLINGS
 from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.op_kinds import activation_name
 from qdq_workbench.graph.output_axes import output_axes
 
 #: The layers whose weights are rewritten.
@@ -46,7 +45,7 @@ def find_chains(graph: ModelGraph) -> list[Chain]:
     """
     chains = []
     for node in graph.nodes:
-        if _is_rewritable(graph, node) and activation_name(node) in HOMOGENEOUS:
+        if _is_rewritable(graph, node) and node.activation_name in HOMOGENEOUS:
             chain = _follow(graph, node)
             if chain is not None:
                 chains.append(chain)
@@ -96,5 +95,5 @@ def _passes_channels(graph: ModelGraph, node: Node) -> bool:
     if len(node.inputs) != 1 or len(graph.calls(node.layer)) != 1:
         return False
     if node.class_name in ACTIVATION_LAYERS:
-        return activation_name(node) in HOMOGENEOUS
+        return node.activation_name in HOMOGENEOUS
     return node.class_name in PER_CHANNEL and node.settings.get("data_format", "channels_last") == "channels_last"

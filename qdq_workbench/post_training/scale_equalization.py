@@ -25,7 +25,6 @@ from qdq_workbench.conversion.engine.folding import lossless_folds, read_batch_n
 from qdq_workbench.conversion.engine.rebuild import Rebuilder
 from qdq_workbench.conversion.transforms.fold_batch_norm import fold_batch_norm
 from qdq_workbench.errors import QuantizerError
-from qdq_workbench.graph.op_kinds import activation_name
 from qdq_workbench.graph_builder import bind_graph
 from qdq_workbench.post_training.chains import Chain, find_chains
 from qdq_workbench.post_training.gaussian import rectified_moments
@@ -115,8 +114,8 @@ def _scale(layers: dict[str, Any], chain: Chain, factor: np.ndarray) -> None:
 
 def _is_rectified(chain: Chain) -> bool:
     """Return whether the producer applies a plain ReLU, or one follows it directly, as the moments assume."""
-    first = chain.producer if activation_name(chain.producer) != "linear" else next(iter(chain.between), None)
-    return first is not None and activation_name(first) == "relu"
+    first = chain.producer if chain.producer.activation_name != "linear" else next(iter(chain.between), None)
+    return first is not None and first.activation_name == "relu"
 
 
 def _deviations(model: keras.Model) -> dict[str, np.ndarray]:

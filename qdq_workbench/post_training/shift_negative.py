@@ -23,7 +23,6 @@ import numpy as np
 from qdq_workbench._numbers import real
 from qdq_workbench.errors import SpecError
 from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.op_kinds import activation_name, is_activation
 from qdq_workbench.graph_builder import BoundGraph, Call
 from qdq_workbench.post_training.added_biases import BiasRebuilder
 from qdq_workbench.post_training.chains import REWRITTEN
@@ -79,7 +78,7 @@ def shifted(
         raise SpecError(f"ratio must be a number from 0 on: a share of the largest value. Received: ratio={ratio!r}")
     bound = bind_float(model)
     shifts = {
-        node.outputs[0]: -LOWEST[activation_name(node)]
+        node.outputs[0]: -LOWEST[node.activation_name]
         for node in bound.graph.nodes
         if _is_shiftable(bound.graph, node) and _is_worth_it(node, ratio, largest)
     }
@@ -88,17 +87,17 @@ def shifted(
 
 
 def _is_worth_it(node: Node, ratio: float, largest: Callable[[str], float] | None) -> bool:
-    return largest is None or -LOWEST[activation_name(node)] <= ratio * largest(node.outputs[0])
+    return largest is None or -LOWEST[node.activation_name] <= ratio * largest(node.outputs[0])
 
 
 def _is_shiftable(graph: ModelGraph, node: Node) -> bool:
     tensor = node.outputs[0]
     readers = [reader for reader, _ in graph.readers(tensor)]
     return (
-        is_activation(node)
-        and activation_name(node) in LOWEST
+        node.is_activation
+        and node.activation_name in LOWEST
         # `LOWEST` holds the value for alpha = 1.
-        and not (activation_name(node) == "elu" and float(node.settings.get("alpha", 1.0) or 1.0) != 1.0)
+        and not (node.activation_name == "elu" and float(node.settings.get("alpha", 1.0) or 1.0) != 1.0)
         and bool(readers)
         and tensor not in graph.outputs
         and all(_can_take_back(graph, reader) for reader in readers)

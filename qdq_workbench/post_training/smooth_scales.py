@@ -41,7 +41,6 @@ from qdq_workbench.graph.float_inside import has_low_rank_update
 from qdq_workbench.graph.input_axes import input_axis
 from qdq_workbench.graph.kinds import BATCH_NORMALIZATION, MULTI_HEAD_ATTENTION, NORMALIZATIONS
 from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.op_kinds import activation_name
 from qdq_workbench.graph.output_axes import output_axes
 from qdq_workbench.placement.plan import Placement, PlacementPlan
 from qdq_workbench.placement.targets import Target
@@ -257,7 +256,7 @@ def _can_be_divided(node: Node, rank: int) -> bool:
         # Without a gain there is no weight that could hold the factors; other axes are not the channels of the readers.
         return not names.isdisjoint(("gamma", "scale")) and [place % rank for place in axes] == [rank - 1]
     # A ReLU commutes with factors above 0.
-    return node.class_name == "Dense" and activation_name(node) in ("linear", "relu")
+    return node.class_name == "Dense" and node.activation_name in ("linear", "relu")
 
 
 def _readers_of(graph: ModelGraph, node: Node, index: int) -> tuple[_Reader, ...] | None:

@@ -9,7 +9,7 @@ integer type is matched too, and is never unnecessary.
 from __future__ import annotations
 
 from qdq_workbench.graph.model_graph import Node
-from qdq_workbench.graph.op_kinds import activation_name, is_activation, vanishes
+from qdq_workbench.graph.op_kinds import vanishes
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.facts import PlanFacts
 from qdq_workbench.runtimes.propagation import propagation_of
@@ -27,12 +27,12 @@ _READ_AGAIN = ("RMSNormalization", "UnitNormalization", "Square", "Std", "Var", 
 def clipped_result(facts: PlanFacts, node: Node) -> str | None:
     """Return the output of the ReLU directly behind a product in the file; None if there is none."""
     tensor = _result(facts, node)
-    if tensor is None or activation_name(node) in _CLIPPING:
+    if tensor is None or node.activation_name in _CLIPPING:
         return tensor
     if facts.is_paired(tensor) or not facts.graph.has_one_use(tensor):
         return None
     reader = facts.graph.readers(tensor)[0][0]
-    return reader.outputs[0] if activation_name(reader) in _CLIPPING and is_activation(reader) else None
+    return reader.outputs[0] if reader.activation_name in _CLIPPING and reader.is_activation else None
 
 
 def float_behind_clip(facts: PlanFacts, node: Node) -> str | None:
@@ -54,13 +54,13 @@ def _result(facts: PlanFacts, node: Node) -> str | None:
     graph, tensor = facts.graph, node.outputs[0]
     # On more than two axes the bias is an addition of floats behind the product.
     added = len(graph.tensors[tensor].shape) > 2 and facts.owns_bias(node)
-    if activation_name(node) in _CLIPPING:
+    if node.activation_name in _CLIPPING:
         return None if added else tensor
     for name in facts.merged_into(node):
         tensor, added = graph.node(name).outputs[0], added or len(graph.tensors[tensor].shape) > 2
     while graph.has_one_use(tensor) and vanishes(graph.readers(tensor)[0][0]) and not facts.is_paired(tensor):
         tensor = graph.readers(tensor)[0][0].outputs[0]
-    return None if added or activation_name(node) != "linear" else tensor
+    return None if added or node.activation_name != "linear" else tensor
 
 
 def _reads(facts: PlanFacts, tensor: str) -> int:
@@ -90,5 +90,5 @@ def _times_read(node: Node, index: int) -> int:
     """Return how many nodes of the file read an input of a layer."""
     if node.is_a("Stack") and node.inputs[index] in node.inputs[:index]:
         return 0  # every tensor gets its new axis once
-    again = is_activation(node) and activation_name(node) in _ACTIVATIONS_THAT_READ_AGAIN
+    again = node.is_activation and node.activation_name in _ACTIVATIONS_THAT_READ_AGAIN
     return 2 if again or node.is_a(*_READ_AGAIN) else 1

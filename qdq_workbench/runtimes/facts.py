@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph.macs import macs_by_node
 from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.op_kinds import activation_name, is_convolution, step_before, vanishes
+from qdq_workbench.graph.op_kinds import is_convolution, step_before, vanishes
 from qdq_workbench.graph.output_axes import output_axes
 from qdq_workbench.graph.weight_sizes import weight_sizes
 from qdq_workbench.placement.blocks import is_one_block
@@ -224,8 +224,8 @@ class PlanFacts:
         layer = self.graph.producer(tensor)
         if not (is_convolution(layer) or layer.is_a("Dense")):
             return f"it follows {layer.class_name} {layer.name!r}, into which it cannot be folded"
-        if activation_name(layer) != "linear":
-            return f"{layer.name!r} applies {activation_name(layer)} before it, so it cannot be folded"
+        if layer.activation_name != "linear":
+            return f"{layer.name!r} applies {layer.activation_name} before it, so it cannot be folded"
         if not self.graph.has_one_use(tensor):
             return f"{tensor!r} is needed elsewhere too, so it cannot be folded into {layer.name!r}"
         if tensor in kept_for_scales(self.graph, self.plan.placements):

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 from qdq_workbench.graph.kinds import ARITHMETIC, DIRECT_CONVOLUTIONS, MATRIX_PRODUCTS, TRANSPOSED, UPSAMPLINGS
 from qdq_workbench.graph.model_graph import Node
-from qdq_workbench.graph.op_kinds import activation_name, is_activation
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.facts import PlanFacts
 from qdq_workbench.runtimes.inner_layers import inner_products, is_transparent, operands
@@ -83,7 +82,7 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
     if wide and rule in ("INTEGER", "FIXED"):
         # Bilinear upsampling is a resize, which has an int16 kernel; repetition has none.
         repeats = node.is_a(*_REPEATING) and node.settings.get("interpolation") != "bilinear"
-        if repeats or (is_activation(node) and activation_name(node) in _NO_INT16_ACTIVATIONS):
+        if repeats or (node.is_activation and node.activation_name in _NO_INT16_ACTIVATIONS):
             return "NO-INT16", f"LiteRT has no int16 kernel of {node.class_name}", []
         if rule == "INTEGER":
             return "INT16", reason, fix
@@ -113,7 +112,7 @@ def _int8_verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
         if absorber in integer:
             return "FUSED", f"folded into {absorber!r}", []
         return "NO-KERNEL", f"folded into {absorber!r}, which runs in float", []
-    if is_activation(node):
+    if node.is_activation:
         return _activation(facts, node, integer)
     if facts.weights(node) and len(facts.float_inputs(node)) == len(operands(node)):
         fix = [_input_fix(node)] if node.is_a(*_TARGET.integer_kinds) else []
@@ -130,7 +129,7 @@ def _int8_verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
 
 
 def _activation(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
-    name = activation_name(node)
+    name = node.activation_name
     fused = _TARGET.fused_activations
     producer = facts.graph.producer(node.inputs[0])
     absorber = facts.folded.get(producer.name, producer.name)
@@ -167,7 +166,7 @@ def _integer(facts: PlanFacts, node: Node) -> Verdict:
     missing = facts.float_inputs(node)
     if missing:
         return "INPUT", f"input {missing[0]} is not quantized", [_input_fix(node)]
-    own = activation_name(node)
+    own = node.activation_name
     if own not in _TARGET.fused_activations | {"linear"}:
         reason = f"its own activation {own} cannot be fused, and the tensor before it is not visible to a pair"
         return "ACTIVATION", reason, [SPLIT_ACTIVATIONS]

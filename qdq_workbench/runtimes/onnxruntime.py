@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from qdq_workbench.graph.block_axes import block_in_file
 from qdq_workbench.graph.kinds import ADDITIONS, DIRECT_CONVOLUTIONS, MATRIX_PRODUCTS, PADDINGS, TENSOR_PRODUCTS
 from qdq_workbench.graph.model_graph import Node
-from qdq_workbench.graph.op_kinds import activation_name, is_activation, multiplies_with_table
+from qdq_workbench.graph.op_kinds import multiplies_with_table
 from qdq_workbench.placement.lowering import is_per_channel
 from qdq_workbench.placement.placement import Placement
 from qdq_workbench.placement.targets import get_target
@@ -99,7 +99,7 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
         return _batch_norm(facts, node, integer)
     if node.name in facts.added:
         return _folded(facts.added[node.name], integer)
-    if is_activation(node):
+    if node.is_activation:
         return _activation(facts, node, integer)
     # Only now: what is merged or fused has no kernel of its own, and follows the verdict on that of its layer.
     wide = facts.wide_grids(node)
@@ -143,7 +143,7 @@ def _folded(absorber: str, integer: set[str]) -> Verdict:
 
 
 def _activation(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
-    name = activation_name(node)
+    name = node.activation_name
     if name in _TARGET.integer_activations:
         return _activation_kernel(facts, node, name)
     if name not in _TARGET.fused_activations:
@@ -190,7 +190,7 @@ def _convolution(facts: PlanFacts, node: Node) -> Verdict:
     fix: list[Fix] = [{"name": node.layer, "quantize_input": True, "quantize_weight": True}]
     weights, inputs = facts.float_weights(node), propagation_of(facts).float_inputs(node)
     tensor = facts.behind(node, _TARGET.fused_activations)
-    own = activation_name(node)
+    own = node.activation_name
     fusible = own in _TARGET.fused_activations | {"linear"}
     if weights:
         return _float_weight(facts, node, weights[0], fix)
@@ -206,7 +206,7 @@ def _convolution(facts: PlanFacts, node: Node) -> Verdict:
 
 def _float_weight(facts: PlanFacts, node: Node, weight: str, fix: list[Fix]) -> Verdict:
     """Judge a product with a float weight, which the runtime rounds itself between quantized input and output."""
-    fusible = activation_name(node) in _TARGET.fused_activations | {"linear"}
+    fusible = node.activation_name in _TARGET.fused_activations | {"linear"}
     tensor = _behind_runtime_folds(facts, node)
     held = propagation_of(facts)
     rounded = not held.float_inputs(node) and fusible and held.pair_behind(tensor) is not None
@@ -230,7 +230,7 @@ def _behind_runtime_folds(facts: PlanFacts, node: Node) -> str:
     """Return the tensor behind the normalizations and constant factors that only the runtime folds, not the export."""
     graph, last, bare = facts.graph, node, frozenset[str]()
     tensor = facts.behind(last, bare)
-    while activation_name(node) == "linear" and graph.has_one_use(tensor) and not facts.is_paired(tensor):
+    while node.activation_name == "linear" and graph.has_one_use(tensor) and not facts.is_paired(tensor):
         reader = graph.readers(tensor)[0][0]
         norm = reader.is_a("BatchNormalization")
         scaled = node.is_a(*DIRECT_CONVOLUTIONS) and is_per_channel(facts.graph, reader, node)

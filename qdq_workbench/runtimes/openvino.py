@@ -22,7 +22,7 @@ from qdq_workbench.graph.kinds import (
 )
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.never_negative import is_never_negative
-from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_product
+from qdq_workbench.graph.op_kinds import is_product
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.facts import PlanFacts
 from qdq_workbench.runtimes.few_bits import why_packed
@@ -131,7 +131,7 @@ _READERS = (
 
 
 def _computes(node: Node) -> str:
-    return activation_name(node) if is_activation(node) else ""
+    return node.activation_name if node.is_activation else ""
 
 
 def _elementwise(facts: PlanFacts, node: Node) -> Verdict:
@@ -218,7 +218,7 @@ def _is_never_negative(graph: ModelGraph, tensor: str) -> bool:
     while node.is_a("Multiply") and len(node.inputs) == 1:
         tensor = node.inputs[0]
         node = graph.producer(tensor)
-    return is_never_negative(graph, tensor) or (is_activation(node) and activation_name(node) == "hard_sigmoid")
+    return is_never_negative(graph, tensor) or (node.is_activation and node.activation_name == "hard_sigmoid")
 
 
 def _adds_values(facts: PlanFacts, node: Node) -> bool:

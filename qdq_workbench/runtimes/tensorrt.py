@@ -11,9 +11,7 @@ from typing import Any
 from qdq_workbench.graph.kinds import ELEMENTWISE_OPERATORS, MAXIMA, RESHAPINGS
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import (
-    activation_name,
     ends_in_convolution,
-    is_activation,
     is_product,
     producer_in_file,
 )
@@ -153,7 +151,7 @@ def _absorber(facts: PlanFacts, node: Node, integer: set[str]) -> str:
 
 def _is_fusible(node: Node) -> bool:
     """Return whether a kernel may absorb a call: a normalization, or an activation that TensorRT fuses."""
-    fused = node.is_a("BatchNormalization") or (is_activation(node) and activation_name(node) in _FUSED)
+    fused = node.is_a("BatchNormalization") or (node.is_activation and node.activation_name in _FUSED)
     return bool(node.inputs) and fused
 
 

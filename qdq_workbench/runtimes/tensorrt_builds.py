@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from qdq_workbench.graph.half_precision import FLOAT32, KEPT, why_kept
 from qdq_workbench.graph.kinds import KINDS
 from qdq_workbench.graph.model_graph import Node
-from qdq_workbench.graph.op_kinds import activation_name
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.runtimes.inner_layers import is_recurrent
 from qdq_workbench.runtimes.verdict import LayerExplanation
@@ -87,7 +86,7 @@ def _by_class(node: Node) -> str:
     """Return the reason that follows from a node's class; "" for none."""
     if is_recurrent(node):
         return KEPT["LSTM"]
-    if activation_name(node) in ("softmax", "log_softmax"):
+    if node.activation_name in ("softmax", "log_softmax"):
         return KEPT["Softmax"]
     kind = next((KINDS[name] for name in node.classes if name in KINDS), None)
     return "" if kind is None else why_kept([kind.operator, _BY_ROLE.get(kind.role, "")])

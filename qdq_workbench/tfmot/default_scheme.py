@@ -16,7 +16,7 @@ import keras
 
 from qdq_workbench import LastValueQuantizer, ModelGraph, Node, QuantizeConfig
 from qdq_workbench.errors import SpecError
-from qdq_workbench.graph.op_kinds import BEFORE_ACTIVATION, activation_name
+from qdq_workbench.graph.op_kinds import BEFORE_ACTIVATION
 from qdq_workbench.placement.defaults import find_default
 from qdq_workbench.tfmot.quantizers import MovingAverageQuantizer
 from qdq_workbench.tfmot.schemes import DefaultQuantizeScheme
@@ -143,7 +143,7 @@ def output_config(node: Node, scheme: DefaultQuantizeScheme) -> SchemeQuantizeCo
     None if the scheme does not quantize such an output, or has no rule for the layer.
     """
     try:
-        quantizes = _quantizes_output(node) and activation_name(node) not in BEFORE_ACTIVATION
+        quantizes = _quantizes_output(node) and node.activation_name not in BEFORE_ACTIVATION
     except SpecError:
         return None
     return SchemeQuantizeConfig(quantize_output=True, output_bits=scheme.num_bits_activation) if quantizes else None
@@ -159,7 +159,7 @@ def _per_axis(node: Node, axes: Any) -> Any:
 
 
 def _quantizes_output(node: Node) -> bool:
-    default, activation = find_default(node), activation_name(node)
+    default, activation = find_default(node), node.activation_name
     if node.is_operation or node.is_a("Activation"):
         known = (*_AFTER_ACTIVATION, "relu6")
         if activation not in (*known, *BEFORE_ACTIVATION):
@@ -187,16 +187,16 @@ def _is_fused_with_reader(graph: ModelGraph, node: Node, defaults: set[str]) -> 
         return False
     if reader.is_a("Concatenate"):
         return True
-    if activation_name(node) != "linear" or node.is_a("ReLU"):
+    if node.activation_name != "linear" or node.is_a("ReLU"):
         return False
     if reader.is_a("BatchNormalization"):
         return node.is_a(*_BEFORE_BATCH_NORM)
-    is_relu = reader.is_a("ReLU") or (reader.is_a("Activation") and activation_name(reader) in ("relu", "relu6"))
+    is_relu = reader.is_a("ReLU") or (reader.is_a("Activation") and reader.activation_name in ("relu", "relu6"))
     return is_relu and node.is_a(*_BEFORE_RELU)
 
 
 def _unknown(node: Node) -> SpecError:
-    activation = activation_name(node)
+    activation = node.activation_name
     with_activation = "" if activation == "linear" else f" with activation {activation!r}"
     return SpecError(
         f"TFMOT's default 8-bit scheme has no rule for layer {node.layer!r}, a {node.class_name}{with_activation}. "

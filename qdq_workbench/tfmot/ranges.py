@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from qdq_workbench import FixedQuantizer, QuantizedModel
-from qdq_workbench.conversion.engine.quantized_model import check_quantized
 from qdq_workbench.conversion.engine.retarget import replan
-from qdq_workbench.errors import SpecError
-from qdq_workbench.graph.op_kinds import is_activation
+from qdq_workbench.errors import NotQuantizedError, SpecError
 from qdq_workbench.placement.planner import FLOAT, override_tensors
 
 
@@ -50,7 +50,7 @@ def fix_input_output_range(
         >>> [layer.range for layer in fixed.activation_quantizers]
         [(0.0, 1.0), (-1.0, 1.0)]
     """
-    check_quantized(model)
+    _check_quantized(model)
     if not (input_min < input_max and output_min < output_max):
         raise SpecError(
             "A range needs a lower end below its upper end. Received: "
@@ -82,8 +82,16 @@ def remove_input_range(model: QuantizedModel) -> QuantizedModel:
         >>> [layer.tensor for layer in remove_input_range(tfmot.quantize_model(model)).activation_quantizers]
         ['head']
     """
-    check_quantized(model)
+    _check_quantized(model)
     return replan(model, override_tensors(model.plan, dict.fromkeys(model.plan.graph.inputs, FLOAT)))
+
+
+def _check_quantized(model: Any) -> None:
+    if not isinstance(model, QuantizedModel) or not model.has_plan:
+        raise NotQuantizedError(
+            "The ranges of a quantized model can be fixed or removed; pass what tfmot.quantize_apply returns. "
+            f"Received: model {getattr(model, 'name', type(model).__name__)!r}"
+        )
 
 
 def _quantized_outputs(model: QuantizedModel) -> list[str]:
@@ -93,6 +101,6 @@ def _quantized_outputs(model: QuantizedModel) -> list[str]:
     found = []
     for tensor in graph.outputs:
         node = graph.producer(tensor)
-        behind = tensor not in paired and is_activation(node) and len(node.inputs) == 1
+        behind = tensor not in paired and node.is_activation and len(node.inputs) == 1
         found.append(node.inputs[0] if behind else tensor)
     return found

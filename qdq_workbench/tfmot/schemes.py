@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-
-from qdq_workbench._numbers import whole
+import numbers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +23,9 @@ class DefaultQuantizeScheme:
     def __post_init__(self) -> None:
         # Configs are made of the widths, and saved with the model.
         for field in ("num_bits_weight", "num_bits_activation"):
-            object.__setattr__(self, field, whole(getattr(self, field)))
+            width = getattr(self, field)
+            if not isinstance(width, bool) and isinstance(width, numbers.Integral):  # also one of NumPy
+                object.__setattr__(self, field, int(width))
 
 
 class Default8BitQuantizeScheme(DefaultQuantizeScheme):

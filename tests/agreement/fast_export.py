@@ -27,7 +27,7 @@ from qdq_workbench.export.moved_scales import moved
 from qdq_workbench.export.passes.drop_identities import drop_identities
 from qdq_workbench.export.passes.order import FLOAT, INT32_BIASES, JOINED, run_stage
 from qdq_workbench.graph.never_negative import is_never_negative
-from qdq_workbench.graph.op_kinds import activation_name, vanishes
+from qdq_workbench.graph.op_kinds import vanishes
 from qdq_workbench.graph_builder import bind_graph, layer_weights, output_names
 from qdq_workbench.onnx_graph.graph import Graph
 from qdq_workbench.placement.defaults import find_default
@@ -254,6 +254,6 @@ def _range_of(graph, tensor: str, seed: int) -> tuple[float, float]:
     if producer.is_a(*MAXIMA) and not producer.is_operation:  # a part of its source's values
         low, high = _range_of(graph, producer.inputs[0], seed)
         return low * generator.uniform(0.5, 1.0), high * generator.uniform(0.9, 1.0)
-    largest = producer.settings.get("max_value") or LARGEST.get(activation_name(producer), 4.0)
+    largest = producer.settings.get("max_value") or LARGEST.get(producer.activation_name, 4.0)
     high = generator.uniform(0.3, 1.0) * float(largest)
     return (0.0, high) if is_never_negative(graph, tensor) else (-generator.uniform(0.2, 3.0), high)

@@ -3,7 +3,7 @@ import pytest
 from mock_graphs import GraphMaker, residual
 
 from qdq_workbench.graph.model_graph import Node
-from qdq_workbench.graph.op_kinds import activation_name, ends_in_convolution
+from qdq_workbench.graph.op_kinds import ends_in_convolution
 from qdq_workbench.graph_builder import build_graph
 from qdq_workbench.placement.defaults import find_named_default
 
@@ -75,7 +75,7 @@ def test_an_activation_may_be_an_operation():
     ],
 )
 def test_activation_names(class_name, settings, expected):
-    assert activation_name(Node("n", "n", class_name, settings=settings)) == expected
+    assert Node("n", "n", class_name, settings=settings).activation_name == expected
 
 
 @pytest.mark.parametrize(("name", "gates"), [("LSTM", 4), ("GRU", 3), ("SimpleRNN", 1), ("ConvLSTM1D", 4)])

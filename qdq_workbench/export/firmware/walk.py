@@ -19,7 +19,6 @@ from qdq_workbench.export.firmware.tensors import Floats, Integers, Padded, Pend
 from qdq_workbench.graph.free_names import free_name
 from qdq_workbench.graph.kinds import BATCH_NORMALIZATION
 from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.op_kinds import activation_name, is_activation
 from qdq_workbench.placement.lowering import Lowering
 from qdq_workbench.placement.plan import Placement, PlacementPlan
 
@@ -73,10 +72,10 @@ class Walk:
             return self._pending(node).behind(node.name)
         if step == "absorbed":
             return self._absorbed(node)
-        if is_activation(node):
+        if node.is_activation:
             return self._activated(node, self._read(node, 0), node.outputs[0])
         made = _MAKERS[_operator(node)](self, node)
-        return self._activated(node, made, node.outputs[0]) if activation_name(node) != "linear" else made
+        return self._activated(node, made, node.outputs[0]) if node.activation_name != "linear" else made
 
     def _input(self, node: Node) -> Value:
         tensor = self._graph.tensors[node.outputs[0]]
@@ -104,12 +103,12 @@ class Walk:
         return Padded(value, pads, (node.name,))
 
     def _activated(self, node: Node, value: Value, tensor: str) -> Value:
-        name = activation_name(node)
+        name = node.activation_name
         if name == "softmax":
             axis = node.settings.get("axis", -1)
             if axis not in (-1, len(self._shape(node))):
                 raise refusal(node, f"its softmax runs along axis {axis}", "Run it along the last axis")
-            source = self._floats(node, value, node.inputs[0] if is_activation(node) else f"{tensor}/logits")
+            source = self._floats(node, value, node.inputs[0] if node.is_activation else f"{tensor}/logits")
             result = self.program.floats(tensor, source.shape)
             self.program.add(f"{node.name}/softmax" if node.weights else node.name, "Softmax", (source,), result)
             return result
@@ -327,15 +326,15 @@ def _check_classes(graph: ModelGraph, lowering: Lowering) -> None:
 
 def _why_unknown(node: Node) -> str:
     """Return why firmware has no kernel for a call; empty where it has."""
-    if is_activation(node):
-        known = activation_name(node) in (*_CLAMPS, "softmax") and len(node.inputs) == 1
-        return "" if known else f"{node.class_name}, {activation_name(node)}"
+    if node.is_activation:
+        known = node.activation_name in (*_CLAMPS, "softmax") and len(node.inputs) == 1
+        return "" if known else f"{node.class_name}, {node.activation_name}"
     if node.is_a(*BATCH_NORMALIZATION):
         return f"{node.class_name} that no layer in front of it takes up"
     if not _operator(node):
         return node.class_name
-    if activation_name(node) not in ("linear", "relu", "relu6", "softmax"):
-        return f"{node.class_name} with activation {activation_name(node)}"
+    if node.activation_name not in ("linear", "relu", "relu6", "softmax"):
+        return f"{node.class_name} with activation {node.activation_name}"
     if node.settings.get("data_format") == "channels_first":
         return f"{node.class_name}, channels first"
     if node.is_operation and (_operator(node) != "Add" or len(node.inputs) != 2):

@@ -30,7 +30,6 @@ from qdq_workbench.calibration.failures import failures_named
 from qdq_workbench.calibration.padding import mask_of
 from qdq_workbench.conversion.engine.traced import traced
 from qdq_workbench.graph.model_graph import Node
-from qdq_workbench.graph.op_kinds import activation_name
 from qdq_workbench.graph_builder import Call, describe_layer
 from qdq_workbench.post_training.rounding.compute import compute
 from qdq_workbench.post_training.rounding.learners import Learner
@@ -210,7 +209,7 @@ def _batches(count: int, settings: Settings) -> Iterator[Array]:
 def probabilities_of(unit: Unit) -> frozenset[str]:
     """Return the compared tensors that a softmax produces."""
     made_by = {name: call for call in unit.calls for name in call.node.outputs}
-    return frozenset(name for name in unit.compared if activation_name(_node_of(made_by[name])) == "softmax")
+    return frozenset(name for name in unit.compared if _node_of(made_by[name]).activation_name == "softmax")
 
 
 def _node_of(call: Call) -> Node:

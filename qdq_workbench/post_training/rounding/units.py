@@ -19,7 +19,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Sequence
 
 from qdq_workbench.graph.kinds import BATCH_NORMALIZATION
-from qdq_workbench.graph.op_kinds import is_activation, vanishes
+from qdq_workbench.graph.op_kinds import vanishes
 from qdq_workbench.graph_builder import BoundGraph, Call, carries_mask
 from qdq_workbench.wrappers import BaseQuantizeWrapper, QuantizeDequantize
 
@@ -106,7 +106,7 @@ class _Order:
         # A pair belongs to the layer behind it, and a wrapped layer has quantized weights of its own.
         if isinstance(operation, (QuantizeDequantize, BaseQuantizeWrapper)):
             return None
-        in_place = is_activation(node) or vanishes(node) or (not node.is_operation and node.is_a(*BATCH_NORMALIZATION))
+        in_place = node.is_activation or vanishes(node) or (not node.is_operation and node.is_a(*BATCH_NORMALIZATION))
         return readers[0] if in_place else None
 
     def crossing(self, end: int) -> list[str]:
