@@ -316,18 +316,7 @@ def rebuilt(
     made_by: str,
     error: type[QDQError] = DataError,
 ) -> Built:
-    """Rebuild an artefact from the dictionary of its `to_dict`, after checking format and version.
-
-    Args:
-        data: The dictionary.
-        build: Function that builds the artefact; it raises an error if a part is missing or of the wrong type.
-        what: Name of the artefact, such as "sensitivity report"; its format is `qdq-workbench/sensitivity-report`.
-        made_by: The call that creates one, such as "sensitivity(...)".
-        error: The class of the error to raise.
-
-    Raises:
-        QDQError: `error`, if the dictionary is no such artefact, is of another version, or is damaged.
-    """
+    """Rebuild an artefact from the dictionary of its `to_dict`, after checking format and version."""
     expected = f"qdq-workbench/{what.replace(' ', '-')}"
     if not isinstance(data, Mapping) or data.get("format") != expected or data.get("version") != 1:
         raise error(

@@ -144,15 +144,7 @@ def explain(
 def retarget_plan(plan: PlacementPlan, target: str | Target) -> PlacementPlan:
     """Return the plan for another target, as `meant_target` decides: the user's decisions stay, the pairs follow.
 
-    `AutoQDQCase` decides for the target of the plan, so it is asked again if the plan's decisions are those of a spec
-    and of this case for the plan's own target.
-
-    Args:
-        plan: The plan; it is not changed, and is returned if it is for that target.
-        target: The target.
-
-    Raises:
-        TargetError: If there is no such target.
+    `AutoQDQCase` decides for the target of the plan, so it is asked again if the plan's decisions are its own.
     """
     meant = meant_target(plan, target)
     if meant == plan.target_object:
@@ -173,16 +165,6 @@ def replace_cases(
     """Return a plan with its cases replaced; the decisions of the spec are kept.
 
     In partial mode the plan stays as it is if nothing would be left to quantize.
-
-    Args:
-        plan: A plan.
-        model: The float model of the plan, for cases that inspect Keras layers.
-        cases: The new cases; empty for the defaults.
-        spec: The spec of the plan, for cases to read; None for none.
-
-    Raises:
-        SpecError: If an item is no case, or a case does not return a `QuantizationSpec`.
-        PlacementConflictError: If two cases disagree.
     """
     spec, target = _checked_spec(spec), plan.target_object
     case_specs = [(_case_name(case), _run_case(case, model, plan.graph, spec, target)) for case in cases]
@@ -200,13 +182,7 @@ def replace_cases(
 def decisions_by_spec(
     plan: PlacementPlan, model: Callable[[], Any], spec: QuantizationSpec | None
 ) -> dict[str, Decision]:
-    """Return the decisions to which a specification leads in the mode of a plan, without cases.
-
-    Args:
-        plan: A plan.
-        model: Returns the float model of the plan; called for a `QuantizeConfig`, which inspects Keras layers.
-        spec: The specification; None for the defaults.
-    """
+    """Return the decisions to which a specification leads in the mode of a plan, without cases."""
     found = decisions_of(plan.graph, plan.mode, _checked_spec(spec), (), _late_resolver(model))
     return with_global_grid(plan.graph, found)
 

@@ -153,22 +153,7 @@ def sensitivity(
 def calibrated(
     model: Any, plan: PlacementPlan | None, samples: Samples, calibration_data: Any, batch_size: int
 ) -> tuple[QuantizedModel, str]:
-    """Return a model with ranges: the given one, or a float model quantized by a plan and calibrated on data.
-
-    Args:
-        model: A float model or a quantized one.
-        plan: The plan of a float model; None for the defaults.
-        samples: The data that the model is compared on.
-        calibration_data: The data that a float model is calibrated on; None for `samples`.
-        batch_size: How many samples of an array make a batch.
-
-    Returns:
-        The model, and a hash of the calibration data; empty if there are none of their own.
-
-    Raises:
-        SpecError: If a quantized model is given another plan than its own, or nothing is quantized.
-        UncalibratedError: If a quantized model has no ranges.
-    """
+    """Return a model with ranges, the given one or a float model quantized by the plan, and a hash of its own data."""
     digest = ""
     if isinstance(model, QuantizedModel) and model.has_plan:
         if plan is not None and plan != model.plan:

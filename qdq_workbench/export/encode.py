@@ -61,16 +61,16 @@ def encode_weights(
     Runtime then lets them overflow.
     """
     integers = integer_weights(q_model)
-    folded = {pair.layer.layer: pair for pair in folds}
+    folded = {fold.layer.layer: fold for fold in folds}
     gains = _gains(q_model, folds)
     encodings = {}
     for placement in q_model.plan.placements:
         if placement.weight is None:
             continue
         encoding = _encoding(integers[placement.tensor], placement)
-        pair = folded.get(placement.layer)
-        if pair is not None and folded_weight(pair.layer.class_name, placement.weight):
-            encoding = _fold(encoding, pair.layer.class_name, gains[placement.layer])
+        fold = folded.get(placement.layer)
+        if fold is not None and folded_weight(fold.layer.class_name, placement.weight):
+            encoding = _with_gain(encoding, fold.layer.class_name, gains[placement.layer])
         if placement.tensor in biases:
             encoding = _make_room_for_bias(
                 q_model, placement, encoding, np.asarray(biases[placement.tensor]), activations
@@ -92,10 +92,10 @@ def _encoding(integers: object, placement: Placement) -> Encoding:
 
 def _gains(q_model: QuantizedModel, folds: Sequence[Fold]) -> dict[str, np.ndarray]:
     layers = {call.node.layer: call.operation for call in float_view(q_model).calls}
-    return {pair.layer.layer: batch_norm_gain(layers[pair.batch_norm.layer])[0] for pair in folds}
+    return {fold.layer.layer: batch_norm_gain(layers[fold.batch_norm.layer])[0] for fold in folds}
 
 
-def _fold(encoding: Encoding, class_name: str, gain: np.ndarray) -> Encoding:
+def _with_gain(encoding: Encoding, class_name: str, gain: np.ndarray) -> Encoding:
     """Multiply the values of an encoding by a gain per output channel: codes stay as they are, or are mirrored.
 
     For a negative gain (q, z) becomes (qmin + qmax - q, qmin + qmax - z), which is on the grid and has the negated

@@ -19,19 +19,7 @@ _BEHIND_SCORES = ("query/", "key/", "query_norm/", "key_norm/")
 
 
 def unread_weights(graph: ModelGraph, layer: str) -> frozenset[str]:
-    """Return the weights of a layer, by name, that no output of the model depends on in any of the layer's calls.
-
-    Example:
-        >>> from qdq_workbench.graph.model_graph import Part, Tensor, Weight
-        >>> weights = tuple(Weight(f"{way}_layer/cell/kernel", (4, 9)) for way in ("forward", "backward"))
-        >>> parts = tuple(Part(f"{way}_layer/cell", "GRUCell") for way in ("forward", "backward"))
-        >>> results = ("both", "both:1", "both:2")
-        >>> both = Node("both", "both", "Bidirectional", (), ("x",), results, (), False, weights, parts)
-        >>> x = Node("x", "x", "InputLayer", outputs=("x",))
-        >>> tensors = {t: Tensor(t, (None, 4), "float32", t.split(":")[0]) for t in ("x", *results)}
-        >>> sorted(unread_weights(ModelGraph("net", (x, both), tensors, ("x",), ("both:1",)), "both"))
-        ['backward_layer/cell/kernel']
-    """
+    """Return the weights of a layer, by name, that no output of the model depends on in any of the layer's calls."""
     calls = graph.calls(layer)
     if len(calls[0].outputs) == 1 or calls[0].opaque:
         return frozenset()

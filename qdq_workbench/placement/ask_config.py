@@ -19,19 +19,7 @@ from qdq_workbench.placement.settings import Settings
 
 
 def ask_config(config: Any, node: Node, layer: Any, weights: Sequence[tuple[str, Any]], source: str) -> Settings:
-    """Return the settings that a `QuantizeConfig` gives a layer.
-
-    Args:
-        config: The config.
-        node: The layer's node.
-        layer: The layer; it is only read.
-        weights: Its variables by name below the layer.
-        source: The entry that holds the config, for error messages.
-
-    Raises:
-        SpecError: If the config names a weight that the layer does not have, or an object that is no quantizer, or
-            something that no Q/DQ pair can express.
-    """
+    """Return the settings that a `QuantizeConfig` gives a layer; `source` is the entry that holds it, for messages."""
     where = f"{source}, {type(config).__name__} for layer {node.layer!r}"
     found: dict[str, Any] = {"weights": _weights(config, layer, weights, where)}
     output = _output(config, node, layer, where)

@@ -49,19 +49,7 @@ def decide(
 ) -> dict[str, Decision]:
     """Return the user-level decision about every node; about the model's inputs only if an entry names them.
 
-    Args:
-        graph: The model.
-        mode: "full" or "partial".
-        spec: The user's specification, if any.
-        case_specs: The specification that each insertion case returned, with the case's name.
-        resolve: Converts the `quantize_config` of an entry to settings; by default only a `LayerQuantizeConfig`.
-        framework_info: Replaces the defaults, if given.
-
-    Raises:
-        ModeError: If the mode is unknown.
-        SpecError: If an entry matches nothing or names an input that the layer does not have, if partial mode leaves
-            nothing to quantize, or if framework_info is of another class or combined with partial mode.
-        PlacementConflictError: If two cases decide differently about one layer.
+    Each case is given as its name and the specification that it returned.
     """
     decisions = decisions_of(graph, mode, spec, case_specs, resolve, framework_info)
     if mode == "partial" and all(decision.is_float for decision in decisions.values()):

@@ -31,18 +31,7 @@ _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
 def make_plan(graph: ModelGraph, decisions: Mapping[str, Decision], mode: str, target: str | Target) -> PlacementPlan:
-    """Return the plan that follows from user-level decisions under one target.
-
-    Args:
-        graph: The model.
-        decisions: One decision per node, from `decide`.
-        mode: "full" or "partial".
-        target: The target, or its name.
-
-    Raises:
-        TargetError: If there is no such target.
-        SpecError: If a weight is in blocks that the layer or the target does not support.
-    """
+    """Return the plan that follows from the decisions of `decide` under one target."""
     target = get_target(target)
     placements = [p for node in graph.nodes for p in _placements_of(graph, node, decisions, target)]
     # Before `complete`, which would take such a pair for a quantized input and add pairs behind it.

@@ -233,7 +233,7 @@ class PlanFacts:
                 return f"the weights of {layer.name!r} are in blocks, into whose scales nothing is folded"
             return f"the scales of the weights of {layer.name!r} lie along another axis than its channels"
         # Without the pairs it could be folded, so one of them is the reason.
-        if node.name in {pair.batch_norm.name for pair in find_folds(self.graph, (), self._weights)}:
+        if node.name in {fold.batch_norm.name for fold in find_folds(self.graph, (), self._weights)}:
             calls = self.graph.calls(node.layer)
             between = next((call.inputs[0] for call in calls if call.inputs[0] in self.paired), tensor)
             return f"the pair on {between!r} stands between {layer.name!r} and it, so it cannot be folded"

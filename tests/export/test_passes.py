@@ -80,7 +80,7 @@ def looping():
 #: Passes without which a file holds the same, or operators that the plan takes for the same.
 SAME_NUMBERS = {
     "fix_reshape_sizes": "the passes behind it understand computed sizes, in these models",
-    "to_half": "a file in float32 is a good file; that another one was asked for, its notes and its model say",
+    "to_half": "a file in float32 is valid; that it was to be in half precision is in its notes and its model",
 }
 
 

@@ -88,8 +88,8 @@ class FoldingRebuilder(Rebuilder):
     def __init__(self, bound: BoundGraph, folds: Iterable[Fold]) -> None:
         super().__init__(bound)
         self.folds = list(folds)
-        self._folded = {pair.layer.layer: pair for pair in self.folds}
-        self._absorbed = {pair.batch_norm.name for pair in self.folds}
+        self._folded = {fold.layer.layer: fold for fold in self.folds}
+        self._absorbed = {fold.batch_norm.name for fold in self.folds}
 
     def compute(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the replacement of an operation; folded batch normalizations vanish."""
@@ -111,15 +111,15 @@ class FoldingRebuilder(Rebuilder):
         sources = {call.node.layer: call.operation for call in self.bound.calls}
         for layer, clone in self.clones.items():
             if layer in self._folded:
-                pair = self._folded[layer]
-                _assign_folded(pair, sources[layer], sources[pair.batch_norm.layer], clone)
+                fold = self._folded[layer]
+                _assign_folded(fold, sources[layer], sources[fold.batch_norm.layer], clone)
             elif isinstance(clone, keras.layers.Layer):
                 self.copy_state(sources[layer], clone)
 
 
-def _assign_folded(pair: Fold, source: Any, batch_norm: Any, clone: Any) -> None:
+def _assign_folded(fold: Fold, source: Any, batch_norm: Any, clone: Any) -> None:
     gain, shift = batch_norm_gain(batch_norm)
-    class_name = pair.layer.class_name
+    class_name = fold.layer.class_name
     bias = np.asarray(source.bias, np.float64) if source.use_bias else 0.0
     clone.bias.assign((bias * gain + shift).astype(np.float32))
     if class_name in SEPARABLE:
