@@ -381,3 +381,59 @@ def test_imports_go_in_no_circle():
     line = "def later():\n    from qdq_workbench.placement.plan import PlacementPlan"
     again = planted("qdq_workbench/placement/tables.py", line)
     assert {"qdq_workbench.placement.plan", "qdq_workbench.placement.tables"} <= set(circle(again))
+
+
+#: Where an index of the nodes of an ONNX graph is made beside `QDQGraph`, and why.
+INDEXES = {
+    "qdq_workbench/onnx_graph/qdq_graph.py": "the index itself",
+    "qdq_workbench/profiling/kernels.py": "the places of nodes in the order of the file, as the runtime counts them",
+    "qdq_workbench/profiling/openvino_runner.py": "the places of nodes in the order of the file",
+    "qdq_workbench/profiling/runtime_graph.py": "the places of nodes in the order of the file",
+}
+
+
+@functools.cache
+def makes_indexes(tree):
+    """Return whether a module makes a dictionary of the nodes that write or read a tensor."""
+    return any(_is_index(node) for node in ast.walk(tree))
+
+
+def _is_index(node):
+    if isinstance(node, ast.DictComp):
+        targets = {name for each in node.generators for name in _names(each.target)}
+        return any(_ends_of(each.iter) in targets for each in node.generators)
+    if isinstance(node, ast.For):
+        loops = [inner for inner in ast.walk(node) if isinstance(inner, ast.For) and inner is not node]
+        calls = [inner.func for inner in ast.walk(node) if isinstance(inner, ast.Call)]
+        collects = any(isinstance(call, ast.Attribute) and call.attr == "setdefault" for call in calls)
+        sets = [call for inner in loops for call in ast.walk(inner.iter)]
+        return collects and any(_ends_of(each) in set(_names(node.target)) for each in sets)
+    return False
+
+
+def _names(target):
+    return [name.id for name in ast.walk(target) if isinstance(name, ast.Name)]
+
+
+def _ends_of(node):
+    """Return the name before `.input` or `.output`; None for anything else."""
+    is_end = isinstance(node, ast.Attribute) and node.attr in ("input", "output") and isinstance(node.value, ast.Name)
+    return node.value.id if is_end else None
+
+
+def test_an_onnx_graph_has_one_index():
+    """Indexes apart from `QDQGraph` differ from it in the small: inner graphs, empty names, a node that reads twice."""
+    assert {path for path, tree in sources(ROOT).items() if makes_indexes(tree)} == set(INDEXES)
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        ("producers = {tensor: node for node in proto.graph.node for tensor in node.output}", True),
+        ("for node in nodes:\n  for name in set(node.input):\n    readers.setdefault(name, []).append(node)", True),
+        ("outputs = {value.name: value for value in graph.output}", False),
+        ("written = {tensor for node in nodes for tensor in node.output}", False),
+    ],
+)
+def test_an_index_is_noticed_however_it_is_made(lines, found):
+    assert makes_indexes(ast.parse(lines)) is found

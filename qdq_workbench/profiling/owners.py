@@ -10,7 +10,7 @@ import onnx
 
 from qdq_workbench.export.metadata import read_metadata
 from qdq_workbench.export.node_names import layer_of, layers_by_name
-from qdq_workbench.onnx_graph.qdq_graph import PAIR_OPERATORS
+from qdq_workbench.onnx_graph.qdq_graph import PAIR_OPERATORS, QDQGraph
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.profiling.kernels import Kernel
 
@@ -29,11 +29,9 @@ class KernelOwners:
     def __init__(self, file: onnx.ModelProto, kernels: Sequence[Kernel], plan: PlacementPlan | None) -> None:
         self._plan = plan
         self._operators = {node.name: node.op_type for node in file.graph.node}
-        # Reversed, so that the first reader of a tensor stays in the dictionary.
-        readers = {name: node for node in reversed(file.graph.node) for name in node.input}
-        self._reader = {
-            node.name: readers[name].name for node in file.graph.node for name in node.output if name in readers
-        }
+        graph = QDQGraph(file)
+        first = {node.name: [each for name in node.output for each in graph.readers(name)[:1]] for node in graph.nodes}
+        self._reader = {name: readers[-1].name for name, readers in first.items() if readers}
         self._layers = {} if plan is None else _computing_layers(plan)
         self.kernels = tuple(kernels)
 

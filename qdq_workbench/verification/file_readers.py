@@ -5,13 +5,13 @@ The numbers do not tell: beside its pair, or without one, a tensor differs by le
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import onnx
 
 from qdq_workbench.export.node_names import layer_of, layers_by_name
 from qdq_workbench.graph.op_kinds import readers_past_vanishing
-from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, NARROWING, QUANTIZE
+from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, NARROWING, QUANTIZE, QDQGraph
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.verification.lowered import HELPERS
 from qdq_workbench.verification.presence import presence_differences
@@ -32,12 +32,9 @@ def reader_differences(plan: PlacementPlan, proto: onnx.ModelProto) -> Iterator[
 
     The plan is that of the export, or of the same model planned again for the file's target.
     """
-    readers: dict[str, list[onnx.NodeProto]] = {}
-    for node in proto.graph.node:
-        for name in set(node.input):
-            readers.setdefault(name, []).append(node)
+    graph = QDQGraph(proto)
     clips = {node.name: node for node in proto.graph.node if node.op_type == "Clip"}
-    walk = _Walk(plan, readers)
+    walk = _Walk(plan, graph)
     tensors = {each.name: each.tensor for each in plan.tensors}
     for node in proto.graph.node:
         if node.op_type != QUANTIZE:
@@ -46,7 +43,7 @@ def reader_differences(plan: PlacementPlan, proto: onnx.ModelProto) -> Iterator[
         planned = _planned(plan, tensors.get(pair))
         clip = clips.get(f"{pair}{NARROWING}")
         sources = [node.input[0], *([] if clip is None else [clip.input[0]])]
-        dequantized = [each.output[0] for each in readers.get(node.output[0], ()) if each.op_type == DEQUANTIZE]
+        dequantized = [each.output[0] for each in graph.readers(node.output[0]) if each.op_type == DEQUANTIZE]
         of_pair = walk.layers(dequantized)
         # TensorFlow merges equal sums: a layer may read the tensor as the first part of a sum of its own, and the pair.
         for layer in sorted(walk.layers(sources) - of_pair):
@@ -74,11 +71,11 @@ class _Walk:
 
     Args:
         plan: The plan of the file.
-        readers: The nodes that read a tensor, by its name.
+        graph: The index of the file.
     """
 
-    def __init__(self, plan: PlacementPlan, readers: Mapping[str, list[onnx.NodeProto]]) -> None:
-        self._readers = readers
+    def __init__(self, plan: PlacementPlan, graph: QDQGraph) -> None:
+        self._graph = graph
         self._names = layers_by_name(plan.graph.layers)
         self._behind: dict[str, set[str]] = {}
         for node in plan.graph.nodes:
@@ -95,7 +92,7 @@ class _Walk:
         seen = set(waiting)
         while waiting:
             tensor, passed = waiting.pop()
-            for node in self._readers.get(tensor, ()):
+            for node in self._graph.readers(tensor):
                 if node.op_type in (QUANTIZE, DEQUANTIZE, "Shape"):
                     continue
                 layer = layer_of(node.name, self._names)

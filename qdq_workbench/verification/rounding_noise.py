@@ -20,7 +20,7 @@ from onnx import helper, numpy_helper
 from qdq_workbench.graph.half_precision import HalfType
 from qdq_workbench.onnx_graph.element_types import typed_inputs
 from qdq_workbench.onnx_graph.graph import Graph, Node
-from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, PAIR_OPERATORS
+from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, PAIR_OPERATORS, QDQGraph
 from qdq_workbench.verification.rounded_form import half_tensors
 from qdq_workbench.verification.sensitivity import PERTURBATIONS
 
@@ -119,7 +119,7 @@ def _rounded_in(twin: onnx.ModelProto, proto: onnx.ModelProto) -> tuple[set[str]
     """Return the tensors and the constants of the twin that have half precision, or a rounded value, in the file."""
     half = half_tensors(proto)
     ours = {node.name: node for node in twin.graph.node}
-    producers = {tensor: node for node in proto.graph.node for tensor in node.output}
+    producers = QDQGraph(proto).producers
     values = {tensor.name: tensor for tensor in twin.graph.initializer}
     theirs = {tensor.name: tensor for tensor in proto.graph.initializer}
     opset = Graph(twin).opset
@@ -140,7 +140,7 @@ def _rounded_in(twin: onnx.ModelProto, proto: onnx.ModelProto) -> tuple[set[str]
 
 
 def _source(
-    node: onnx.NodeProto, ours: Mapping[str, onnx.NodeProto], producers: Mapping[str, onnx.NodeProto]
+    node: onnx.NodeProto, ours: Mapping[str, onnx.NodeProto], producers: Mapping[str, onnx.NodeProto | None]
 ) -> Iterator[str]:
     """Yield the twin's tensor that corresponds to the output of a node that only the half-precision file has."""
     first = ours.get(f"{node.name.rsplit('/', 2)[0]}/{DEQUANTIZE}") if node.op_type == DEQUANTIZE else None

@@ -44,22 +44,14 @@ class _Reader:
     """One pass over a graph."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        graph = model.graph
         self._graph = QDQGraph(model)
-        self._nodes = list(graph.node)
-        self._constants = {tensor.name: tensor for tensor in graph.initializer}
-        self._outputs = {value.name for value in graph.output}
-        self._producers = {output: node for node in self._nodes for output in node.output}
-        self._readers: dict[str, list[onnx.NodeProto]] = {}
-        for node in self._nodes:
-            for tensor in set(node.input):
-                self._readers.setdefault(tensor, []).append(node)
+        self._constants = {tensor.name: tensor for tensor in model.graph.initializer}
         self._used: set[str] = set()
         self._strays: list[str] = []
 
     def pairs(self) -> dict[str, QDQPair]:
         pairs: dict[str, QDQPair] = {}
-        for node in self._nodes:
+        for node in self._graph.nodes:
             pair = self._pair(node) if node.op_type == QUANTIZE else None
             if pair is not None:
                 self._keep(pairs, pair)
@@ -69,7 +61,7 @@ class _Reader:
         pairs = self.pairs()
         weights: dict[str, DequantizedConstant] = {}
         biases: dict[str, DequantizedConstant] = {}
-        for node in self._nodes:
+        for node in self._graph.nodes:
             if node.op_type == DEQUANTIZE and node.input[0] in self._constants:
                 constant = self._constant(node)
                 if constant is not None:
@@ -89,7 +81,7 @@ class _Reader:
         into.setdefault(item.name, item)
 
     def _behind_quantize(self, node: onnx.NodeProto) -> bool:
-        producer = self._producers.get(node.input[0])
+        producer = self._graph.producer(node.input[0])
         return producer is not None and producer.op_type == QUANTIZE
 
     def _parameters(self, node: onnx.NodeProto) -> tuple[np.ndarray, np.ndarray] | None:
@@ -103,7 +95,7 @@ class _Reader:
 
     def _pair(self, quantize: onnx.NodeProto) -> QDQPair | None:
         found = self._parameters(quantize)
-        readers = self._readers.get(quantize.output[0], [])
+        readers = self._graph.readers(quantize.output[0])
         if found is None:
             return None
         if not readers or any(reader.op_type != DEQUANTIZE for reader in readers):
@@ -117,8 +109,8 @@ class _Reader:
         if scale.size != 1:
             self._strays.append(f"{quantize.name}: more than one scale on an activation")
             return None
-        behind = {_unnumbered(node.name) for reader in readers for node in self._readers.get(reader.output[0], [])}
-        behind |= {f"output {name}" for reader in readers for name in reader.output if name in self._outputs}
+        behind = {_unnumbered(node.name) for reader in readers for node in self._graph.readers(reader.output[0])}
+        behind |= {f"output {name}" for reader in readers for name in reader.output if name in self._graph.outputs}
         source, bounds = self._clip(quantize)
         return QDQPair(
             name=quantize.name.removesuffix(f"/{QUANTIZE}"),
@@ -132,9 +124,9 @@ class _Reader:
 
     def _clip(self, quantize: onnx.NodeProto) -> tuple[str, tuple[float, float] | None]:
         """Return the quantized tensor and the bounds of the pair's own Clip, which carries the pair's name."""
-        node = self._producers.get(quantize.input[0])
+        node = self._graph.producer(quantize.input[0])
         while node is not None and node.op_type in HELPERS:  # the exporter may transpose in between
-            node = self._producers.get(node.input[0])
+            node = self._graph.producer(node.input[0])
         if node is None or node.op_type != "Clip":
             return quantize.input[0], None
         if node.name != quantize.name.replace(f"/{QUANTIZE}", NARROWING):
