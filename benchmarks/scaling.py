@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import keras
 import numpy as np
@@ -26,6 +27,9 @@ from rounds import interleaved
 
 import qdq_workbench as qdq
 from qdq_workbench.wrappers.qdq import QuantizeDequantize
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 HERE = pathlib.Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "scaling.json"
@@ -172,21 +176,29 @@ def by_setting(values: tuple[int, ...], ratio: Callable[[int], float], what: str
     return found
 
 
+def _plot_layers(axes: "Axes", found: dict[str, dict[str, float]]) -> None:
+    for name, points in found.items():
+        axes.loglog([int(count) for count in points], list(points.values()), "o-", label=name)
+    axes.set(title="Seconds by layers", xlabel="layers", ylabel="seconds")
+    measured = sorted({int(count) for points in found.values() for count in points})
+    axes.set_xticks(measured, labels=[str(count) for count in measured])
+    axes.minorticks_off()
+    axes.legend()
+
+
 def plot(found: dict[str, dict], picture: pathlib.Path) -> None:
     """Draw what was measured."""
     from matplotlib import pyplot as plt
 
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
-    for name, points in found.get("layers", {}).items():
-        counts = [int(count) for count in points]
-        left.loglog(counts, list(points.values()), "o-", label=name)
-    left.set(title="Seconds by layers", xlabel="layers", ylabel="seconds")
-    measured = sorted({int(count) for points in found.get("layers", {}).values() for count in points})
-    left.set_xticks(measured, labels=[str(count) for count in measured])
-    left.minorticks_off()
-    left.legend()
-    for axes, key, label in ((middle, "batch", "images per step (64x64)"), (right, "size", "image size (batch 16)")):
-        points = found.get(key, {})
+    steps = {"batch": "images per step (64x64)", "size": "image size (batch 16)"}
+    shown = [key for key in ("layers", *steps) if key in found]
+    size = (13 / 3 * len(shown) + 2, 4)
+    figure, places = plt.subplots(1, len(shown), figsize=size, layout="constrained", squeeze=False)
+    for key, axes in zip(shown, places[0], strict=True):
+        if key == "layers":
+            _plot_layers(axes, found[key])
+            continue
+        label, points = steps[key], found[key]
         axes.plot([int(value) for value in points], list(points.values()), "o-")
         axes.axhline(1.0, color="gray", linewidth=0.8)
         axes.set(title="MobileNetV2: quantized step / float step", xlabel=label, ylim=(0.0, None))

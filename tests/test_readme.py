@@ -3,6 +3,8 @@
 Blocks fenced as `py` need what a test has not (another package, several machines, the reader's own network).
 """
 
+import importlib
+import json
 import re
 import shutil
 import zipfile
@@ -13,6 +15,7 @@ import pytest
 from project import ROOT
 from small_models import residual_net
 
+import qdq_workbench as qdq
 from qdq_workbench.cli.main import COMMANDS, build_parser
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -70,6 +73,44 @@ def test_readme_shows_the_two_commands():
 
     assert "make demo" in text
     assert "make test" in text
+
+
+def written_names(text):
+    """Return the names of the package that a text calls, `qdq.name` and `qdq.module.name`, as parts."""
+    return {tuple(filter(None, found)) for found in re.findall(r"(?<![\w/.-])qdq\.(\w+)(?:\.(\w+))?", text)}
+
+
+def documented(parts):
+    """Return whether a name is written as docs/names.md has it."""
+    first, *rest = parts
+    if first not in qdq._NAMED_MODULES:
+        return first in qdq.__all__
+    module = importlib.import_module(f"qdq_workbench.{first}")
+    named = qdq._NAMED_MODULES[first] or dir(module)
+    return not rest or rest[0] in named or (first == "errors" and hasattr(module, rest[0]))
+
+
+def cell_texts(path):
+    return "\n".join("".join(cell["source"]) for cell in json.loads(path.read_text(encoding="utf-8"))["cells"])
+
+
+@pytest.mark.parametrize(
+    "path", [*PAGES, *sorted((ROOT / "notebooks").glob("*.ipynb"))], ids=lambda path: path.relative_to(ROOT).as_posix()
+)
+def test_names_are_written_as_the_page_of_names_has_them(path):
+    text = cell_texts(path) if path.suffix == ".ipynb" else path.read_text(encoding="utf-8")
+    shown = written_names(text) - (
+        {("load_model",)} if path.name == "names.md" else set()
+    )  # it says that this works too
+
+    assert sorted(".".join(parts) for parts in shown if not documented(parts)) == []
+
+
+def test_a_name_at_another_place_than_the_documented_one_is_found():
+    assert written_names("qdq.get_target() and qdq.spec.LayerConfig") == {("get_target",), ("spec", "LayerConfig")}
+    assert not documented(("get_target",))
+    assert not documented(("targets", "explain"))
+    assert documented(("targets", "get_target"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

@@ -5,6 +5,7 @@ import collections
 import importlib
 import importlib.util
 import inspect
+import json
 import re
 
 import pytest
@@ -117,13 +118,13 @@ def test_pages_made_from_the_code_are_up_to_date(script, page):
     assert getattr(module, page)() == module.PAGE.read_text(encoding="utf-8"), f"run: python docs/site/{script}.py"
 
 
-def test_the_page_of_ratios_shows_every_ratio_once():
+def test_the_page_of_ratios_shows_every_ratio_once_but_those_of_slower_code():
     page = load("ratios_page").ratios_page(
         '{"cores": 2, "ratios": {"a net, step: ours / float": 1.2345, "a net, step, processor time: ours / float": 2,'
-        ' "a net: export / tf2onnx": 0.5}}'
+        ' "a net: export / tf2onnx": 0.5, "a net, training step: ours / float": 3}}'
     )
 
-    assert "| a net, step | ours / float | 1.23 | 2.00 |\n| a net | export / tf2onnx | 0.50 | - |\n" in page
+    assert page.endswith("| a net, step | ours / float | 1.23 | 2.00 |\n| a net | export / tf2onnx | 0.50 | - |\n")
 
 
 def test_links_of_the_package_page_lead_to_the_repository_where_it_has_an_address():
@@ -199,10 +200,49 @@ def menu(entries):
 def test_every_page_is_in_the_menu_once():
     config = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     pages = [
-        page for page in menu(config["nav"]) if not page.startswith(("project/", "records/")) and page != "index.md"
+        page
+        for page in menu(config["nav"])
+        if not page.startswith(("project/", "records/", "notebooks/")) and page != "index.md"
     ]
 
     assert sorted(pages) == sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
+
+
+def test_every_notebook_is_in_the_menu_once_behind_their_list():
+    config = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    pages = [page for page in menu(config["nav"]) if page.startswith("notebooks/")]
+    notebooks = [f"notebooks/{path.stem}.md" for path in sorted((ROOT / "notebooks").glob("*.ipynb"))]
+
+    assert pages == ["notebooks/index.md", *notebooks]
+
+
+def test_the_list_of_notebooks_tells_title_text_and_steps_of_each():
+    module = load("notebook_page")
+    page = module.notebooks_page()
+
+    for path in module.notebook_paths():
+        first = "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"])
+        title, about = first.removeprefix("# ").split("\n", 1)
+        assert f"## [{title}]({path.name})\n\n{about.strip()}\n" in page
+    assert "Steps: A plan with 3-bit weights · Each layer by itself · The cheapest placement" in page
+
+
+def test_a_notebook_becomes_text_code_and_the_picture_of_its_bench(tmp_path):
+    module = load("notebook_page")
+    cells = [
+        {"cell_type": "markdown", "source": ["# Title\n", "\n", "Text"]},
+        {"cell_type": "markdown", "source": ["Two:\n", "- one\n", "- two\n", "<table><tr><td>\n"]},
+        {"cell_type": "code", "source": ["bench"], "outputs": [{"data": {"image/svg+xml": ["<svg>", "</svg>"]}}]},
+    ]
+    path = tmp_path / "a.ipynb"
+    path.write_text(json.dumps({"cells": cells}), encoding="utf-8")
+
+    page = module.notebook_page(path)
+
+    assert page.startswith('# Title\n\nText\n\n<p><a href="a.ipynb" download>')
+    assert 'Two:\n\n- one\n- two\n<table markdown="1"><tr markdown="1"><td markdown="1">\n' in page
+    assert page.endswith("```python\nbench\n```\n\n![What the cell displays](a_2.svg)\n")
+    assert module.pictures(path) == {"a_2.svg": "<svg></svg>"}
 
 
 def test_the_site_asks_for_nothing_of_the_network():

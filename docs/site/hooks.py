@@ -1,4 +1,4 @@
-"""What the site shows beside docs/: README, changelog, records and linked source files, with links that lead there.
+"""What the site shows beside docs/: README, notebooks, changelog, records, linked source files; links that lead there.
 
 A page of the repository links to files of the repository. Where such a file has a page of its own in the site, the link
 is rewritten to that page while the site is built.
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import command_page  # mkdocs puts the folder of a hook on the path
+import notebook_page
 import runtime_page
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files, InclusionLevel
@@ -28,6 +29,7 @@ PAGES = {
     "SECURITY.md": "project/security.md",
     "benchmarks/README.md": "records/benchmarks.md",
     "benchmarks/results/ratios.json": "records/ratios.md",
+    "notebooks": "notebooks/index.md",
 }
 _LINK = re.compile(r"(\]\()(?!https?:|mailto:|#)([^)#\s]+)")
 _FENCED = re.compile(r"(^```.*?^```$)", flags=re.MULTILINE | re.DOTALL)
@@ -65,11 +67,14 @@ def on_files(files: Files, config: Any) -> Files:
     for record in sorted((ROOT / "benchmarks" / "results").glob("*.md")):
         path = record.relative_to(ROOT).as_posix()
         files.append(_outside_nav(config, _uri(path), _read(path)))
+    for notebook in notebook_page.notebook_paths():
+        path = notebook.relative_to(ROOT).as_posix()
+        files.append(File.generated(config, _uri(path), content=notebook_page.notebook_page(notebook)))
+        files.append(File.generated(config, path, abs_src_path=str(notebook)))
+        for name, picture in notebook_page.pictures(notebook).items():
+            files.append(File.generated(config, f"notebooks/{name}", content=picture))
     for path in sorted(_linked_sources(files)):
-        if path.endswith(".ipynb"):
-            files.append(File.generated(config, _uri(path), abs_src_path=str(ROOT / path)))
-        else:
-            files.append(_outside_nav(config, _uri(path), f"# {path}\n\n```python\n{_read(path)}```\n"))
+        files.append(_outside_nav(config, _uri(path), f"# {path}\n\n```python\n{_read(path)}```\n"))
     return files
 
 
@@ -129,13 +134,15 @@ def _uri(path: str) -> str:
         return "records/" + (path.removeprefix("benchmarks/results").strip("/") or "benchmarks.md")
     if path.endswith(".py"):
         return f"source/{path.removesuffix('.py')}.md"
-    return path
+    return path.removesuffix(".ipynb") + ".md" if path.endswith(".ipynb") else path
 
 
 def _origin(uri: str) -> str | None:
     """Return the path in the repository of a page of the site; None for source files, whose text is no Markdown."""
     if uri.startswith("source/"):
         return None
+    if uri.startswith("notebooks/"):
+        return uri
     for path, page in PAGES.items():
         if page == uri:
             return path
@@ -143,10 +150,10 @@ def _origin(uri: str) -> str | None:
 
 
 def _linked_sources(files: Files) -> set[str]:
-    """Return the scripts, tests and notebooks that pages link to."""
+    """Return the scripts and tests that pages link to."""
     texts = {file.src_uri: file.content_string for file in files if file.src_uri.endswith(".md")}
     linked = {path for uri, text in texts.items() for path in _links(uri, text)}
-    return {path for path in linked if path.endswith((".py", ".ipynb")) and (ROOT / path).is_file()}
+    return {path for path in linked if path.endswith(".py") and (ROOT / path).is_file()}
 
 
 def _links(uri: str, text: str) -> Iterator[str]:
@@ -162,5 +169,6 @@ def _outside_nav(config: Any, uri: str, text: str) -> File:
 
 
 def _read(path: str) -> str:
-    """Return the text of a page; that of the ratios is made from its figures."""
-    return ratios_page() if path == "benchmarks/results/ratios.json" else (ROOT / path).read_text(encoding="utf-8")
+    """Return the text of a page; those of the ratios and of the notebooks are made."""
+    made = {"benchmarks/results/ratios.json": ratios_page, "notebooks": notebook_page.notebooks_page}
+    return made[path]() if path in made else (ROOT / path).read_text(encoding="utf-8")

@@ -2,7 +2,7 @@
 
 pip cannot express "tensorflow or tensorflow-cpu", so an installation without a GPU takes two steps:
 
-    pip install --no-deps qdq-workbench
+    pip install --no-deps .    (in the checkout; or the path of a wheel in place of the dot)
     python -m qdq_workbench.cli.requirements --tensorflow tensorflow-cpu > requirements.txt
     pip install -r requirements.txt
 
@@ -73,7 +73,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         distribution = metadata.distribution(DISTRIBUTION)
     except metadata.PackageNotFoundError:
-        print(f"{DISTRIBUTION} is not installed; run: pip install --no-deps {DISTRIBUTION}", file=sys.stderr)
+        print(
+            f"{DISTRIBUTION} is not installed; run in the checkout: pip install --no-deps . "
+            "(or give the path of a wheel in place of the dot)",
+            file=sys.stderr,
+        )
         return 2
     known = distribution.metadata.get_all("Provides-Extra") or []
     unknown = sorted(set(options.extras) - set(known))

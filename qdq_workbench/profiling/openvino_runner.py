@@ -154,8 +154,8 @@ def _openvino() -> Any:
         import openvino
     except ImportError as error:
         raise QDQError(
-            "OpenVINO is not installed. Install it with: pip install 'qdq-workbench[openvino]', or measure in ONNX "
-            "Runtime: runtime='onnxruntime'. Received: runtime='openvino'"
+            "OpenVINO is not installed. Install it with: pip install 'openvino>=2025.0', or measure in ONNX Runtime: "
+            "runtime='onnxruntime'. Received: runtime='openvino'"
         ) from error
     return openvino
 

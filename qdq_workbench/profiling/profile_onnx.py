@@ -70,7 +70,7 @@ def profile_onnx(
         rounds: Number of turns of every file, at least 1; a turn lasts 30 ms, or at least six runs.
         batch: Samples per run, at least 1; a file with a fixed batch keeps its own.
         baseline: A file with the same inputs to compare with.
-        runtime: "onnxruntime"; "openvino", which needs the extra `openvino`; or "litert", which needs the package
+        runtime: "onnxruntime"; "openvino", which needs the package `openvino`; or "litert", which needs the package
             `ai-edge-litert` (TensorFlow's own interpreter has no profiler).
         progress: Called after every round with the rounds done, their total, and "rounds".
         stop: Called after every round; when it returns True, the measurement ends with the rounds so far.

@@ -75,7 +75,7 @@ def test_times_by_layer(file):
 
 def test_a_runtime_that_is_not_there_is_named(file, monkeypatch):
     monkeypatch.setitem(sys.modules, "openvino", None)
-    with pytest.raises(QDQError, match=re.escape("pip install 'qdq-workbench[openvino]'")):
+    with pytest.raises(QDQError, match=re.escape("pip install 'openvino>=2025.0'")):
         profile_onnx(file, runtime="openvino")
     with pytest.raises(QDQError, match=r"one of 'onnxruntime', 'openvino'.*runtime='tensorrt'"):
         profile_onnx(file, runtime="tensorrt")
