@@ -140,8 +140,8 @@ structure, not accuracy.
 
 - **nodes**: calls in the graph. **pairs**: Q/DQ pairs, those of weights included, in the plan for TensorRT / ONNX
   Runtime.
-- **conv** to **Concat**: integer kernels / all nodes of that kind, in the graph that ONNX Runtime {onnxruntime} makes
-  of the file for `onnxruntime`: convolutions, matrix products (Gemm, MatMul), sums and products (Add, Mul), pooling.
+- **conv** to **Concat**: integer kernels / all nodes of that kind, in the graph that ONNX Runtime makes of the
+  file for `onnxruntime`: convolutions, matrix products (Gemm, MatMul), sums and products (Add, Mul), pooling.
 - **TensorRT**: layers with quantized weights that `explain` predicts to run in INT8 / all of them. Separable
   convolutions (Xception, the NASNets) run in INT8 only as two layers each, which `split_separable_convolutions(model)`
   makes.
@@ -157,7 +157,8 @@ More kernels are formed with [`AutoQDQCase` and `split_activations`](runtime_cov
 """
 TIMES = """# Run times of keras.applications
 
-Seconds for all steps of `python benchmarks/keras_applications.py`, both targets, each model in its own process.
+Seconds for all steps of `python benchmarks/keras_applications.py`, both targets, each model in its own process, with
+ONNX Runtime {onnxruntime}.
 
 | model | seconds |
 |---|---|
@@ -186,12 +187,12 @@ def write_page(results: pathlib.Path) -> None:
         figures = json.loads(file.read_text())
         rows.append(_row(name, figures))
         times.append(f"| {name} | {figures['seconds']} |")
-    text = HEAD.format(keras=keras.__version__, onnxruntime=onnxruntime.__version__, samples=SAMPLES)
+    text = HEAD.format(keras=keras.__version__, samples=SAMPLES)
     text += "\n".join(rows) + "\n" + TAIL
     if missing:
         text += f"\nNot run yet ({len(missing)}; the command above runs what is missing): {', '.join(missing)}.\n"
     PAGE.write_text(text)
-    RECORD.write_text(TIMES + "\n".join(times) + "\n")
+    RECORD.write_text(TIMES.format(onnxruntime=onnxruntime.__version__) + "\n".join(times) + "\n")
 
 
 def _row(name: str, figures: dict) -> str:

@@ -1,11 +1,13 @@
-"""Every Python block of README.md and docs/ runs, block after block, on a tiny model.
+"""Every Python block of README.md and docs/ runs, block after block, on a tiny model; the commands exist.
 
-Blocks fenced as `py` need what a test has not (another package, several machines, the reader's own network).
+Blocks fenced as `py` need what a test has not (several machines, another package, the reader's own network); those of
+`OPTIONAL` run where their package is installed.
 """
 
 import importlib
 import json
 import re
+import shlex
 import shutil
 import zipfile
 
@@ -20,6 +22,8 @@ from qdq_workbench.cli.main import COMMANDS, build_parser
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
+#: Pages with `py` blocks that import a package which this one does not require.
+OPTIONAL = [("docs/howto/ship.md", "openvino"), ("docs/howto/ship.md", "ai_edge_litert")]
 WITH_BLOCKS = [page for page in PAGES if BLOCK.search(page.read_text(encoding="utf-8"))]
 
 
@@ -53,6 +57,23 @@ def test_python_blocks_run(page, workplace, own_registry):
         exec(compile(block, f"{page.name}, block {number}", "exec"), names)
 
 
+def blocks_with(package, text):
+    """Return the `python` blocks of a page, with those of `py` that import a package, in order."""
+    blocks = re.findall(r"^```(python|py)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    return [block for kind, block in blocks if kind == "python" or re.search(rf"\b(import|from) {package}\b", block)]
+
+
+@pytest.mark.parametrize(("page", "package"), OPTIONAL)
+def test_blocks_with_optional_packages_run(page, package, workplace, own_registry):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert len(blocks_with(package, text)) == len(BLOCK.findall(text)) + 1
+    pytest.importorskip(package, reason=f"needs the optional package {package}")
+    names = {}
+
+    for block in blocks_with(package, text):
+        exec(compile(block, f"{page} with {package}", "exec"), names)
+
+
 def test_readme_opens_with_the_whole_path_in_under_15_lines():
     first = BLOCK.search((ROOT / "README.md").read_text(encoding="utf-8")).group(1)
 
@@ -66,6 +87,39 @@ def test_readme_shows_commands_that_exist():
 
     commands = {build_parser().parse_args(line.split()).command.name for line in lines}
     assert commands == {command.name for command in COMMANDS}
+
+
+def parses(line):
+    try:
+        build_parser().parse_args(shlex.split(line, comments=True))
+    except SystemExit:
+        return False
+    return True
+
+
+def wrong_commands(text):
+    """Return the lines of a page's blocks that the parser refuses, and sentences with options that do not exist."""
+    blocks = re.findall(r"^```\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in re.findall(r"^qdq-workbench (.*)$", block, flags=re.MULTILINE)]
+    wrong = [line for line in lines if not parses(line)]
+    known = {name: set(parser._option_string_actions) for name, parser in build_parser()._actions[-1].choices.items()}
+    for span in re.findall(r"`qdq-workbench ([^`]*)`", text):
+        name, *rest = span.split()
+        options = {word for word in rest if word.startswith("-")}
+        if name in known and not options <= known[name]:
+            wrong.append(span)
+    return wrong
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_commands_of_a_page_exist_with_their_options(page):
+    assert wrong_commands(page.read_text(encoding="utf-8")) == []
+
+
+def test_wrong_commands_are_found(capsys):
+    block = "```\nqdq-workbench plan model.keras\nqdq-workbench plan m.keras --mask x\n```\n"
+
+    assert wrong_commands(f"{block}`qdq-workbench lint\n--dark`\n") == ["plan m.keras --mask x", "lint\n--dark"]
 
 
 def test_readme_shows_the_two_commands():
