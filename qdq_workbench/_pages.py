@@ -11,6 +11,7 @@ TITLES = {
     "howto/custom_layer.md": "Custom layer",
     "howto/firmware.md": "Ship to firmware",
     "howto/four_bits.md": "4 bits",
+    "howto/speed.md": "My INT8 file is not faster",
     "howto/verification_failed.md": "Verification failed",
     "importing.md": "Importing models",
     "layer_families.md": "Layer families",

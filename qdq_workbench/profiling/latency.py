@@ -223,8 +223,9 @@ class LatencyReport(LoadedReport):
                 "both. Measure with more rounds, with nothing else running."
             )
         slow = f"The file is {self.speedup:.2f} times as fast as its baseline, not 2 % faster"
+        advice = f"The ways out are on {page('howto/speed.md')}."
         if self.target_remark:
-            return f"{slow}, in a runtime that it was not exported for: that does not say which one to deploy."
+            return f"{slow}, in a runtime that it was not exported for: that does not say which one to deploy. {advice}"
         # Gains are sorted, the largest first; reversed, the largest loss is.
         slower = [gain for gain in self.gains if gain.gain_ms < 0][::-1]
         shown = ", ".join(f"{' + '.join(gain.layers)} ({-gain.gain_ms:.4f} ms)" for gain in slower[:_SHOWN])
@@ -235,7 +236,7 @@ class LatencyReport(LoadedReport):
             else ""
         )
         baseline = "the baseline" if self.baseline is None else f"the baseline, {self.baseline.path}"
-        return f"{slow}: deploy {baseline}.{which}"
+        return f"{slow}: deploy {baseline}.{which} {advice}"
 
     @property
     def remarks(self) -> tuple[str, ...]:

@@ -1,0 +1,63 @@
+"""Figures that pages repeat by hand: those of the benchmarks' results, and of each other."""
+
+import json
+import re
+
+from project import ROOT
+
+DOCS = ROOT / "docs"
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+def table_of(page, first):
+    """Return the cells of the table of a page whose first heading cell is `first`, by the first cell of each row."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    found = re.search(rf"^\| {re.escape(first)} \|.*?\n\n", text, flags=re.MULTILINE | re.DOTALL)[0]
+    rows = [[cell.strip() for cell in row[1:-1].split("|")] for row in found.strip().splitlines()]
+    return {cells[0]: cells[1:] for cells in rows if cells[0] != "---"}
+
+
+def test_costs_per_layer_are_those_of_the_benchmark():
+    seconds = json.loads((RESULTS / "scaling.json").read_text(encoding="utf-8"))["layers"]
+    table = table_of("performance.md", "layers")
+    counts = [count.replace(",", "") for count in table.pop("layers")]
+
+    assert counts == list(seconds["planning"])
+    assert {name.strip("`").split("`")[0].split(",")[0]: cells for name, cells in table.items()} == {
+        step: [microseconds(found[count], int(count)) if count in found else "-" for count in counts]
+        for step, found in seconds.items()
+    }
+
+
+def microseconds(seconds, layers):
+    """Return the cost of a layer as the table has it, with three digits."""
+    return f"{float(f'{1e6 * seconds / layers:.3g}'):,.0f}"
+
+
+def test_files_of_searches_are_those_of_the_benchmark():
+    resnet, mobilenet = json.loads((RESULTS / "search.json").read_text(encoding="utf-8")).values()
+    table = table_of("post_training.md", "file")
+    again = [record["rows"]["FP32 again"]["ratio"] for record in (resnet, mobilenet)]
+
+    assert table["FP32; again"] == ["84.56 %", f"{again[0]:.3f}", "1.000", "100 %", f"{again[1]:.2f}", "1.000"]
+    names = {"`AutoQDQCase`": "AutoQDQCase", "ONNX Runtime's `quantize_static`": "quantize_static"}
+    for name in ("plain quantization", "search", *names):
+        left, right = (
+            [record["rows"][key] for key in (names.get(name, name), "FP32")] for record in (resnet, mobilenet)
+        )
+        assert table[name] == [
+            f"{100 * left[0]['accuracy']:.2f} %",
+            f"{left[0]['ratio']:.3f}",
+            f"{left[0]['bytes'] / left[1]['bytes']:.3f}",
+            f"{100 * right[0]['accuracy']:.1f} %",
+            f"{right[0]['ratio']:.2f}",
+            f"{right[0]['bytes'] / right[1]['bytes']:.3f}",
+        ]
+
+
+def test_what_predict_costs_is_one_figure():
+    row = table_of("performance.md", "What")["`predict` / float `predict`: ResNet-8, 256 images"]
+    found = re.match(r"[\d.]+ to [\d.]+", row[1])[0]
+
+    text = " ".join((DOCS / "faq.md").read_text(encoding="utf-8").split())
+    assert f"`predict` of ResNet-8 takes {found} times the processor time" in text
