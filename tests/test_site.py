@@ -208,6 +208,13 @@ def test_every_page_is_in_the_menu_once():
     assert sorted(pages) == sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
 
 
+def test_pages_for_users_name_no_file_of_the_tests():
+    for_developers = {"architecture.md", "extending.md", "peer_tests.md"}
+    pages = [path for path in DOCS.rglob("*.md") if path.name not in for_developers]
+
+    assert [path.name for path in pages if re.search(r"`tests/", path.read_text(encoding="utf-8"))] == []
+
+
 def test_every_notebook_is_in_the_menu_once_behind_their_list():
     config = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     pages = [page for page in menu(config["nav"]) if page.startswith("notebooks/")]

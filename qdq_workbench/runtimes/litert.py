@@ -43,14 +43,14 @@ RULES = {
         _rule("INT16", "The same with 16-bit activations without a zero point and weights of up to 8 bits."),
         _rule("FUSED", "The layer vanishes into the int8 kernel before it."),
         _rule("FIXED", "Softmax and log softmax write a fixed scale.", _OPERATORS),
-        _rule("VANISHES", "It has no operator in the file: it does nothing at inference, or what reads it pads."),
+        _rule("VANISHES", "It has no operator in the file: it does nothing at inference, or its reader pads."),
         _rule(
             "WEIGHTS",
             "Weights alone are quantized: integers in the file, which become floats once, for a float kernel. With "
             "`export_tflite(dynamic_range=True)`, convolutions and matrix products have a hybrid kernel that reads the "
             "integers and rounds its float input to 8 bits in every run.",
         ),
-        _rule("GRID", "Activations have 8 bits, or all 16 and zero point 0; weights have up to 8 and zero point 0."),
+        _rule("GRID", "Activations have 8 bits, or all 16 bits and zero point 0; weights up to 8 and zero point 0."),
         _rule("NO-INT16", "It has no kernel for 16-bit activations, so it computes in float between two of them."),
         _rule("INPUT", "Every input must be quantized."),
         _rule("WEIGHT", "The weights must be quantized."),

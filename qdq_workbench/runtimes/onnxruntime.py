@@ -44,7 +44,7 @@ RULES = {
     for rule in (
         _rule("INTEGER", "Inputs, weights and output are quantized: an integer kernel runs."),
         _rule("FUSED", "The layer vanishes into the integer kernel before it."),
-        _rule("VANISHES", "It has no operator in the file: it does nothing at inference, or what reads it pads."),
+        _rule("VANISHES", "It has no operator in the file: it does nothing at inference, or its reader pads."),
         _rule("INPUT", "Every input must be quantized."),
         _rule("WEIGHT", "The weights must be quantized."),
         _rule(
@@ -58,8 +58,8 @@ RULES = {
             "input to int8 as it goes (session.qdq_matmulnbits_accuracy_level).",
         ),
         _rule("BLOCKS-INPUT", "Weights in blocks have a kernel for float inputs only."),
-        _rule("BLOCKS-SHARED", "That kernel takes weights that one matrix product reads."),
-        _rule("BLOCKS-SIZE", "That kernel takes blocks of 16 values, or twice as many any number of times."),
+        _rule("BLOCKS-SHARED", "That kernel takes weights that only one matrix product reads."),
+        _rule("BLOCKS-SIZE", "That kernel takes blocks of 16 values times a power of two: 16, 32, 64, ..."),
         _rule("OUTPUT", "The output must reach exactly one QuantizeLinear."),
         _rule(
             "ACTIVATION",
@@ -82,7 +82,7 @@ RULES = {
             "A BatchNormalization or the addition of a constant has no integer kernel; folded it vanishes.",
         ),
         _rule("NO-KERNEL", "There is no integer kernel for this operation."),
-        _rule("OPAQUE", "What a layer computes inside is not visible; it counts as float, whatever kernels it gets."),
+        _rule("OPAQUE", "What happens inside a layer is not planned: it counts as float, whatever kernels it gets."),
     )
 }
 _ABSORBING = ("ORT-INTEGER", "ORT-FUSED", "ORT-VANISHES", "ORT-OWN-WEIGHT")

@@ -49,7 +49,7 @@ RULES = {
         _rule("POOL", "Pooling of a quantized tensor runs on integers; a pair behind it alone does not help."),
         _rule("MOVES", "Data movement keeps the integers of quantized inputs."),
         _rule("ELEMENTWISE", "An elementwise operation reads and writes integers between pairs."),
-        _rule("VANISHES", "It has no operator in the file: it does nothing at inference, or what reads it pads."),
+        _rule("VANISHES", "It has no operator in the file: it does nothing at inference, or its reader pads."),
         _rule(
             "BLOCKS",
             "A matrix product reads weights in blocks as they are and computes in floating point, or on its own int8 "

@@ -65,19 +65,19 @@ RULES = {
         Rule("TRT-OPERANDS", "It has two operands, both quantized; a constant in float is not.", _DOC, _VERSION),
         Rule(
             "TRT-INSIDE",
-            "Inside a layer that holds several no Q/DQ pair can stand, so not all of them have quantized inputs.",
+            "No Q/DQ pair can be placed inside a layer, so of several products in it not all have quantized inputs.",
             _DOC,
             _VERSION,
         ),
         Rule(
             "TRT-RECURRENT",
-            "LSTM, GRU, RNN and Loop nodes are imported in FP32 or FP16; there is no INT8 kernel of theirs.",
+            "LSTM, GRU, RNN and Loop nodes are imported in FP32 or FP16; they have no INT8 kernel.",
             _OPERATORS,
             _VERSION,
         ),
         Rule(
             "TRT-VANISHES",
-            "It has no operator in the file: it does nothing at inference, or what reads it pads.",
+            "It has no operator in the file: it does nothing at inference, or its reader pads.",
             _DOC,
             _VERSION,
         ),
