@@ -55,9 +55,28 @@ def test_files_of_searches_are_those_of_the_benchmark():
         ]
 
 
+def test_speeds_and_sizes_of_files_are_those_of_the_page_of_performance():
+    table = table_of("performance.md", "What")
+    rows = ["speed of the INT8 file / FP32, batch 1, one and two threads: ResNet-8"]
+    rows += ["the same, MobileNetV2 224x224", "the same, ResNet50 224x224"]
+    first, second, third = (f"{float(table[row][1].split(',')[0]):.1f}" for row in rows)
+    sizes = table["size of the INT8 file / FP32: ResNet-8, MobileNetV2, ResNet50"][1].split(";")[0].split(", ")
+    small, smaller, smallest = (f"{100 * float(size):.0f} %" for size in sizes)
+
+    for path in (ROOT / "README.md", DOCS / "concepts" / "qdq_pairs.md"):
+        assert f"{first}, {second} and {third} times as fast" in one_line(path)
+    assert f"at {small}, {smaller} and {smallest} of the size" in one_line(ROOT / "README.md")
+    assert f"the file of ResNet-8 has {small} of the float size, that of ResNet50 {smallest}" in one_line(
+        DOCS / "faq.md"
+    )
+
+
+def one_line(path):
+    return " ".join(path.read_text(encoding="utf-8").split())
+
+
 def test_what_predict_costs_is_one_figure():
     row = table_of("performance.md", "What")["`predict` / float `predict`: ResNet-8, 256 images"]
     found = re.match(r"[\d.]+ to [\d.]+", row[1])[0]
 
-    text = " ".join((DOCS / "faq.md").read_text(encoding="utf-8").split())
-    assert f"`predict` of ResNet-8 takes {found} times the processor time" in text
+    assert f"`predict` of ResNet-8 takes {found} times the processor time" in one_line(DOCS / "faq.md")
