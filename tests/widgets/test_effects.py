@@ -148,6 +148,38 @@ def test_the_next_change_ends_a_measurement_and_waits_for_none(bench, monkeypatc
     assert start not in sized
 
 
+def test_the_next_change_ends_an_export_that_runs(bench, monkeypatch, tmp_path):
+    begun, ended = threading.Event(), threading.Event()
+    measured_size = PlanMeasurer.size
+
+    def long_size(self, plan):
+        end = time.monotonic() + PATIENCE
+        try:
+            while time.monotonic() < end:  # as the export of a large model
+                qdq.export_onnx(self._model(plan), tmp_path / "long.onnx", target=plan.target)
+                begun.set()
+        except BaseException:
+            ended.set()
+            raise
+        return measured_size(self, plan)
+
+    monkeypatch.setattr(PlanMeasurer, "size", long_size)
+    bench.effects.measuring = True
+    bench.toggle("conv", "weight", on=False)
+    first = bench.effects._timer
+    assert begun.wait(PATIENCE)
+    monkeypatch.setattr(PlanMeasurer, "size", measured_size)
+    start = time.monotonic()
+    bench.toggle("head", "weight", on=False)
+    first.join(PATIENCE)
+    assert time.monotonic() - start < PATIENCE / 2
+    assert ended.is_set()
+    effect = measured(bench)
+    assert (effect.label, effect.note) == (bench.history.present.label, "")
+    own = qdq.export_onnx(bench._work.models.build(bench.plan), tmp_path / "own.onnx", target="onnxruntime")
+    assert effect.size.value == own.bytes
+
+
 def test_a_long_task_comes_first_and_measuring_goes_on_behind_it(bench, monkeypatch):
     ran = []
     monkeypatch.setattr(PlanMeasurer, "score", lambda _self, plan: ran.append(bench.jobs.current) or 0.5)

@@ -206,14 +206,14 @@ class Effects:
             self._measure_pieces(ticket)
 
     def _measure_pieces(self, ticket: int) -> None:
-        """Measure piece by piece; a newer change ends it between two pieces."""
+        """Measure piece by piece; a newer change ends it between two pieces, and at the next safe point of a piece."""
         pieces = self._pieces(ticket, self._before, self._seen[1])
         try:
             self._update(ticket, state="measuring")
             is_left = True
             while is_left:
                 # Released between pieces, for `_make_way`.
-                with self._lock:
+                with self._lock, qdq.files.stoppable(lambda: self._is_over(ticket)):
                     if self._is_over(ticket):
                         return
                     is_left = next(pieces, False)
