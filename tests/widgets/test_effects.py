@@ -316,3 +316,21 @@ def test_the_switch_in_the_bar(bench):
     assert "this change" in view.effect.value
     view.measuring.value = False
     assert not bench.effects.measuring
+
+
+def test_the_scores_before_a_change_are_kept_until_the_plan_has_its_own(bench):
+    bench.evaluate()
+    scores = bench.snapshot.scores
+    assert bench.effects.former == ("", {})
+    label = bench.toggle("conv", "weight", on=False).label
+    assert bench.effects.former == (label, scores)
+    bench.toggle("head", "weight", on=False)
+    assert bench.effects.former == (label, scores)  # the plan between has none
+    assert "PTQ\u00a0before" in bench.view.summary.value
+    bench.evaluate()
+    assert bench.effects.former == ("", {})
+    assert "before" not in bench.view.summary.value
+    bench.undo()
+    assert bench.effects.former == (label, scores)  # not those of the plan after it
+    bench.undo()
+    assert bench.effects.former == ("", {})

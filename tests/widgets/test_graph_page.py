@@ -10,7 +10,9 @@ import pytest
 from small_benches import tiny_model
 
 import qdq_workbench as qdq
-from qdq_widgets import write_graph_page
+from qdq_widgets import Workbench, write_graph_page
+from qdq_widgets.panes.inspector import InspectorPane
+from qdq_widgets.panes.runtime import RuntimePane
 
 
 def data_of(page):
@@ -43,6 +45,34 @@ def test_the_page_holds_the_graph_and_every_decision(plan, tmp_path):
     assert not re.findall(r'(?:src|href)\s*=\s*["\']?(?:https?:)?//', page), "it needs no network"
 
 
+def test_layers_and_pairs_are_counted_as_in_the_bench(tmp_path):
+    model = keras.Sequential(
+        [
+            keras.Input((4, 4, 2), name="image"),
+            keras.layers.Conv2D(2, 3, name="conv"),
+            keras.layers.Dropout(0.5, name="dropout"),
+            keras.layers.Flatten(name="flat"),
+            keras.layers.Dense(2, name="head"),
+        ]
+    )
+    spec = qdq.QuantizationSpec()
+    spec.add("head", quantize_weight=False)
+    plan = qdq.plan_placement(model, "full", spec, target="onnxruntime")
+    page = write_graph_page(plan, tmp_path / "graph.html").read_text(encoding="utf-8")
+    said = re.findall("<p>(.*?)</p>", page)[0]
+    (pairs, activations, weights) = map(int, re.findall(r"(\d+) (?:Q/DQ|on)", said))
+    assert "; 5 layers: 2 in INT8, 1 in float, 1 vanish, 1 input; " in said
+    drawn = sum(len(grids) for grids in data_of(page)["traits"]["plan_state"]["pairs"].values())
+    assert (pairs, activations, weights) == (len(plan.tensors), drawn, 1)
+    assert pairs == activations + weights
+    bench = Workbench(model, spec=spec, target="onnxruntime")
+    assert f"{activations} on activations, which the graph draws and counts" in said
+    pane = bench.view.pane(RuntimePane)
+    pane.refresh()
+    assert "5 layers: 2 in INT8, 1 in float, 1 vanish, 1 input. " in pane._counts.value
+    assert "2 in INT8, 1 in float, 1 vanish, 1 input" in bench.view.pane(InspectorPane)._details.value
+
+
 def test_names_are_data_only(tmp_path):
     name = "<_script><script>alert(1)<_script><!--"
     image = keras.Input((4,), name="image")
@@ -62,7 +92,7 @@ def test_a_target_without_rules_shows_the_plan(plan, tmp_path, monkeypatch):
     monkeypatch.setattr(qdq, "explain", unknown)
     page = write_graph_page(plan, tmp_path / "graph.html").read_text(encoding="utf-8")
     assert data_of(page)["traits"]["colors"] == {"mode": "plan"}
-    assert "layers:" not in page
+    assert "layers: " not in page
 
 
 def test_what_cannot_be_written_or_is_no_plan_is_refused(plan, tmp_path):

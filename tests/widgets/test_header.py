@@ -135,6 +135,7 @@ def bench_of(fp32=None, known=None, samples=None, **fields):
         "latency": None,
         "stage": "planned",
         "stage_note": "",
+        "effects": SimpleNamespace(former=("", {})),
     }
     return SimpleNamespace(**{**usual, **fields})
 
@@ -205,3 +206,14 @@ def test_the_speed_is_that_beside_the_float_file():
     assert summary_texts(bench)[-1] == "x2.35, 0.123 ms"
     assert "the plan&#x27;s file in &lt;engine&gt; on this computer" in summary_html(bench)
     assert "one round 2.10 to 2.50" in summary_html(bench)
+
+
+def test_a_plan_without_scores_shows_those_of_the_plan_before_it_as_such():
+    former = {CALIBRATED: Scores(0.1, {"accuracy": 0.875}), FINE_TUNED: Scores(0.1, {"accuracy": 0.9})}
+    bench = bench_of({"accuracy": 0.875}, samples=400, effects=SimpleNamespace(former=("toggle <b>", former)))
+    assert summary_texts(bench)[4:] == ["FP32 87.5", "PTQ\u00a0before 87.5 (+0.0)", "QAT\u00a0before 90.0 (+2.5)"]
+    page = summary_html(bench)
+    assert "The present plan is not scored yet. Before &#x27;toggle &lt;b&gt;&#x27;: accuracy on 400" in page
+    assert '<span class="qdq-former"' in page
+    assert "<small>QAT\u00a0before</small> <b>90.0</b>" in page
+    assert page.count("qdq-former") == 2

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import qdq_workbench as qdq
@@ -24,6 +24,7 @@ from qdq_widgets.training import Training
 from qdq_widgets.work import Workshop
 
 PAUSE_SECONDS = 1.0
+_LOOKED_BACK = 8  # steps; fewer than the plans that the history keeps
 _PATIENCE = 2.0  # seconds that a long task waits for the piece that is being measured
 
 
@@ -72,6 +73,20 @@ class Effects:
         else:
             self._cancel()
             self._settle()
+
+    @property
+    def former(self) -> tuple[str, Mapping[str, Scores]]:
+        """The label of the first change that is not scored yet, and the scores by stage of the plan before it.
+
+        Both are empty if the present plan has scores, or none of the last plans before it has some.
+        """
+        models, steps, position = self._work.models, self._plans.history.steps, self._plans.history.position
+        if not models.snapshot(self._plans.plan).scores:
+            for place in range(position, max(0, position - _LOOKED_BACK), -1):
+                scores = models.snapshot(steps[place - 1].plan).scores
+                if scores:
+                    return steps[place].label, scores
+        return "", {}
 
     def begin(self) -> None:
         """Switch measuring on if it is cheap and the user has not set it; called when the bench is displayed."""

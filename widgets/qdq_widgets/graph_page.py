@@ -15,7 +15,7 @@ import qdq_workbench as qdq
 from qdq_widgets.graph_colors import NO_COLORS, graph_colors
 from qdq_widgets.graph_payload import disabled_reasons, graph_payload, plan_state
 from qdq_widgets.side_pairs import comparison_traits, make_sides
-from qdq_widgets.targets import execution_values, reason_text, target_title
+from qdq_widgets.targets import execution_values, layer_counts, pair_counts, reason_text, target_title
 
 _BUNDLE = pathlib.Path(__file__).parent / "static" / "graph_view.js"
 
@@ -85,7 +85,7 @@ def write_graph_page(plan: qdq.PlacementPlan, path: str | pathlib.Path, *, besid
         'graph.html'
     """
     explanation = explained(plan)
-    summary = html.escape(summary_line(plan, explanation))
+    summary = html.escape("; ".join(summary_lines(plan, explanation)))
     title = html.escape(plan.graph.name)
     graph = graph_html(plan, explanation, beside=beside)
     page = _PAGE.format(title=title, summary=summary, graph=graph)
@@ -146,14 +146,13 @@ def _colors(plan: qdq.PlacementPlan, explanation: qdq.Explanation | None) -> dic
     return graph_colors(plan.graph, "precision", execution_values(explanation))
 
 
-def summary_line(plan: qdq.PlacementPlan, explanation: qdq.Explanation | None) -> str:
-    """Return target, mode, the number of pairs, and the number of layers by status, in one line."""
-    parts = [f"for {target_title(plan.target)}", f"{plan.mode} quantization", f"{len(plan.tensors)} Q/DQ pairs"]
+def summary_lines(plan: qdq.PlacementPlan, explanation: qdq.Explanation | None) -> tuple[str, str]:
+    """Return target, mode and the layers by status in one line, and the pairs in another one."""
+    parts = [f"for {target_title(plan.target)}", f"{plan.mode} quantization"]
     if explanation is not None:
-        words = {"int8": "on integers", "partial": "partly", "float": "in float"}
-        layers = [f"{count} {words[status]}" for status, count in explanation.counts.items() if count]
-        parts.append(f"layers: {', '.join(layers)}")
-    return "; ".join(parts)
+        parts.append(layer_counts(plan.graph, explanation))
+    pairs, kinds = pair_counts(plan)
+    return "; ".join(parts), f"{pairs} Q/DQ pairs: {kinds}"
 
 
 def _details(plan: qdq.PlacementPlan, explanation: qdq.Explanation | None) -> dict[str, list[tuple[str, str, str]]]:

@@ -10,8 +10,11 @@ from qdq_widgets.curves import interval, is_share
 from qdq_widgets.effect_estimates import Effect, Figure
 from qdq_widgets.pane import percent
 from qdq_widgets.snapshots import CALIBRATED, CORRECTED, FINE_TUNED
-from qdq_widgets.targets import verdicts
+from qdq_widgets.targets import pair_counts, verdicts
 from qdq_widgets.variants import coverage
+
+_STAGES = {CALIBRATED: "PTQ", CORRECTED: "corrected", FINE_TUNED: "QAT"}
+_BEFORE = "\u00a0before"  # after the name of a score of a former plan
 
 
 def summary_html(bench: Any) -> str:
@@ -88,10 +91,8 @@ def _changed(change: float, unit: str) -> str:
 def _plan(bench: Any) -> Iterator[tuple[str, str]]:
     whole, computing = coverage(bench.plan)
     explanation, unknown = verdicts(bench)
-    weights = sum(tensor.kind == "weight" for tensor in bench.plan.tensors)
-    activations = len(bench.plan.tensors) - weights
-    title = f"{activations} on activations, which the graph draws and counts, and {weights} on weights"
-    yield f"{activations + weights} Q/DQ pairs", title
+    pairs, title = pair_counts(bench.plan)
+    yield f"{pairs} Q/DQ pairs", title
     title = "in the plan: layers with a kernel, and layers that merge tensors"
     yield f"{whole} of {computing} computing layers quantized", title
     if not unknown:
@@ -111,11 +112,15 @@ def _scores(bench: Any) -> Iterator[tuple[str, str]]:
         return
     base, count = curves.fp32.metrics[metric], bench.scored_samples
     yield f"FP32 {_shown(base, metric)}", _about(base, metric, count)
-    for name, stage in (("PTQ", CALIBRATED), ("corrected", CORRECTED), ("QAT", FINE_TUNED)):
-        value = known[stage].metrics.get(metric) if stage in known else None
+    label, former = bench.effects.former
+    for stage, name in _STAGES.items():
+        scores = known.get(stage) or former.get(stage)
+        value = None if scores is None else scores.metrics.get(metric)
         if value is not None:
             difference = f"{100 * (value - base):+.1f}" if is_share(metric) else f"{value - base:+.4g}"
-            yield f"{name} {_shown(value, metric)} ({difference})", _about(value, metric, count)
+            of = "" if stage in known else _BEFORE
+            note = f"The present plan is not scored yet. Before {label!r}: " if of else ""
+            yield f"{name}{of} {_shown(value, metric)} ({difference})", note + _about(value, metric, count)
 
 
 def _certainty(bench: Any) -> Iterator[tuple[str, str]]:
@@ -161,7 +166,8 @@ def _span(text: str, title: str, judges: bool) -> str:
     look = "better" if judged > 0 else "worse" if judged < 0 else "same"
     shown = f' <i class="qdq-{look}">{html.escape(change)}</i>'.replace(">-", ">\u2212") if change else ""
     title = html.escape(title, quote=True)
-    return f'<span title="{title}"><small>{html.escape(name)}</small> <b>{html.escape(value)}</b>{shown}</span>'
+    former = ' class="qdq-former"' if name.endswith(_BEFORE) else ""
+    return f'<span{former} title="{title}"><small>{html.escape(name)}</small> <b>{html.escape(value)}</b>{shown}</span>'
 
 
 def _chip(text: str, title: str) -> str:

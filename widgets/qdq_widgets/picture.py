@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import qdq_workbench as qdq
 from qdq_widgets.errors import BenchError
-from qdq_widgets.graph_page import explained, summary_line
+from qdq_widgets.graph_page import explained, summary_lines
 
 _MOST_CARDS = 40
 _CARD, _HIGH, _ACROSS, _DOWN, _LANE = 168, 30, 192, 46, 14
@@ -84,7 +84,7 @@ def graph_picture(plan: qdq.PlacementPlan, explanation: qdq.Explanation | None, 
     None as `explanation` colours the layers by what the plan quantizes instead of their status on the target.
     """
     cards, edges = _cards(plan, explanation)
-    head = [summary_line(plan, explanation), *lines]
+    head = [*summary_lines(plan, explanation), *lines]
     top = _HEAD + _LINE * len(head) + _MARGIN
     drawn, width, height = _graph(cards, edges) if len(cards) <= _MOST_CARDS else _strip(cards)
     texts = [_text(_MARGIN, 22, plan.graph.name, size=15, weight=600)]

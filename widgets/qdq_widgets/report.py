@@ -22,7 +22,7 @@ from qdq_widgets.panes.training import other_plan, scores_table
 from qdq_widgets.panes.variants import variants_table
 from qdq_widgets.state import site_text
 from qdq_widgets.style import style_sheet
-from qdq_widgets.targets import target_title, verdicts
+from qdq_widgets.targets import layer_counts, pair_counts, target_title, verdicts
 from qdq_widgets.variants import coverage
 
 _PAGE_STYLE = """<style>
@@ -60,13 +60,14 @@ def report_html(bench: Any) -> str:
 
 def _summary(bench: Any) -> str:
     whole, computing = coverage(bench.plan)
-    counts = ", ".join(f"{count} {status}" for status, count in verdicts(bench)[0].counts.items() if count)
+    explanation, unknown = verdicts(bench)
+    pairs, kinds = pair_counts(bench.plan)
     rows = [
         ("target", target_title(bench.plan.target)),
         ("mode", bench.plan.mode),
-        ("Q/DQ pairs", len(bench.plan.tensors)),
+        ("Q/DQ pairs", f"{pairs}: {kinds}"),
         ("computing layers quantized", f"{whole} of {computing}"),
-        ("layers on the target", counts),
+        ("on the target", "" if unknown else layer_counts(bench.graph, explanation)),
         ("state", bench.stage),
     ]
     return table_html(("", ""), rows)

@@ -67,6 +67,7 @@ _STYLE = """
 .qdq-bench .qdq-scores > span + span { border-left: 1px solid var(--qdq-line); }
 .qdq-bench .qdq-scores :is(small, .qdq-same) { color: var(--qdq-soft); font-size: 11px; }
 .qdq-bench .qdq-scores i { font-style: normal; }
+.qdq-bench .qdq-scores .qdq-former :is(b, i) { color: var(--qdq-soft); font-weight: normal; }
 .qdq-bench .qdq-effect { border-color: var(--qdq-ok); }
 .qdq-bench .qdq-effect.qdq-estimate { border: 1px dashed var(--qdq-part); }
 .qdq-bench .qdq-effect i { color: var(--qdq-soft); }

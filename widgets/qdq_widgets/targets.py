@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 from typing import Any
 
 import qdq_workbench as qdq
+
+_COUNTED = {"int8": "in INT8", "partial": "partly in INT8", "float": "in float", "vanishes": "vanish"}
 
 
 def target_title(name: str) -> str:
@@ -39,6 +42,23 @@ def shown_status(entry: Any) -> str:
     """
     # The library's rules with this ending are for layers that leave no operator.
     return "vanishes" if entry.rule.endswith("-VANISHES") else str(entry.status)
+
+
+def layer_counts(graph: Any, explanation: Any) -> str:
+    """Return the number of layers in all, by status on the target, and of the inputs, which have none."""
+    counts = collections.Counter(shown_status(entry) for entry in explanation.layers)
+    parts = [f"{counts[status]} {words}" for status, words in _COUNTED.items() if counts[status]]
+    inputs = len(graph.layers) - len(explanation.layers)
+    if inputs:
+        parts.append(f"{inputs} input{'s' if inputs > 1 else ''}")
+    return f"{len(graph.layers)} layers: {', '.join(parts)}"
+
+
+def pair_counts(plan: Any) -> tuple[int, str]:
+    """Return the number of pairs in all, and which of them the graph draws, as text."""
+    weights = sum(tensor.kind == "weight" for tensor in plan.tensors)
+    drawn = len(plan.tensors) - weights
+    return len(plan.tensors), f"{drawn} on activations, which the graph draws and counts, and {weights} on weights"
 
 
 def reason_text(entry: Any) -> str:

@@ -21,7 +21,7 @@ from qdq_widgets.quantizer_controls import QuantizerControls
 from qdq_widgets.replacing import replace_children
 from qdq_widgets.settings import grid_text
 from qdq_widgets.state import site_text
-from qdq_widgets.targets import reason_text, shown_status, target_title, verdicts
+from qdq_widgets.targets import layer_counts, reason_text, shown_status, target_title, verdicts
 from qdq_widgets.toggles import blocked_reason
 
 _COLUMNS = ("site", "grid", "values", "scale group", "why")
@@ -261,12 +261,13 @@ def _fix_text(fix: Any) -> str:
 def _model_rows(bench: Any) -> list[tuple[str, str]]:
     plan = bench.plan
     activations = sum(tensor.kind == "activation" for tensor in plan.tensors)
-    counts = verdicts(bench)[0].counts
+    explanation, unknown = verdicts(bench)
+    total, _, counts = layer_counts(bench.graph, explanation).partition(" layers: ")
     return [
-        ("layers", f"{len(bench.graph.layers)}"),
+        ("layers", total),
         ("parameters", f"{sum(bench.graph.once(parameter_counts).values()):,}"),
         ("Q/DQ pairs", f"{activations} activations, {len(plan.tensors) - activations} weights"),
-        (target_title(plan.target), ", ".join(f"{count} {status}" for status, count in counts.items() if count)),
+        (target_title(plan.target), "" if unknown else counts),
     ]
 
 

@@ -11,7 +11,7 @@ import ipywidgets as widgets
 from qdq_widgets.callback_errors import shows_errors
 from qdq_widgets.pane import Pane, button, percent, row, text_html
 from qdq_widgets.replacing import Rows
-from qdq_widgets.targets import reason_text, shown_status, target_options, target_title, verdicts
+from qdq_widgets.targets import layer_counts, reason_text, shown_status, target_options, target_title, verdicts
 
 SHOWN_LAYERS = 60
 _MODES = {
@@ -50,7 +50,7 @@ class RuntimePane(Pane):
         self._shown = (state.target, state.mode)
         self.target.value, self.mode.value = self._shown
         explanation, unknown = verdicts(self.bench)
-        self._counts.value = "" if unknown else _counts_html(explanation)
+        self._counts.value = "" if unknown else _counts_html(self.bench.graph, explanation)
         fixable = sum(bool(entry.fix) for entry in explanation.layers)
         self.fix_all.layout.display = "" if fixable > 1 else "none"
         self.fix_all.description = f"Fix all {fixable}"
@@ -105,12 +105,11 @@ class RuntimePane(Pane):
         self.bench.apply_fixes()
 
 
-def _counts_html(explanation: Any) -> str:
+def _counts_html(graph: Any, explanation: Any) -> str:
     """Return layers by status, the share of multiplications in INT8, and that of weight bytes stored as integers."""
-    counts = ", ".join(f"<b>{count}</b> {status}" for status, count in explanation.counts.items())
     shares = explanation.coverage
     return (
-        f"{html.escape(target_title(explanation.target))}: {counts} layers; in INT8 "
+        f"{html.escape(target_title(explanation.target))}: {layer_counts(graph, explanation)}. In INT8 "
         f"<b>{percent(shares['macs'])}</b> of the multiplications, weights stored as integers: "
         f"<b>{percent(shares['bytes'])}</b> of their bytes"
     )
