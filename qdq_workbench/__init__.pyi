@@ -51,7 +51,6 @@ from qdq_workbench._interrupts import stoppable as stoppable
 from qdq_workbench.analysis.cost import LayerCost as LayerCost
 from qdq_workbench.analysis.cost import layer_costs as layer_costs
 from qdq_workbench.analysis.file_score import FileScore as FileScore
-from qdq_workbench.conversion.files.training_checkpoint import TrainingCheckpoint as TrainingCheckpoint
 from qdq_workbench.analysis.file_score import score_file as score_file
 from qdq_workbench.analysis.metrics import Metric as Metric
 from qdq_workbench.analysis.plan_scores import PlanScores as PlanScores
@@ -96,6 +95,7 @@ from qdq_workbench.conversion.files.integer_files import (
     save_integer_weights as save_integer_weights,
 )
 from qdq_workbench.conversion.files.load_model import load_model as load_model
+from qdq_workbench.conversion.files.training_checkpoint import TrainingCheckpoint as TrainingCheckpoint
 from qdq_workbench.conversion.transforms.fold_batch_norm import fold_batch_norm
 from qdq_workbench.conversion.transforms.merge_lora import merge_lora as merge_lora
 from qdq_workbench.conversion.transforms.split_activations import split_activations as split_activations

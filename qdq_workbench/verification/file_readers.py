@@ -23,7 +23,7 @@ def check_readers(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:
 
     The plan is that of the export, or of the same model planned again for the file's target.
     """
-    finding = "all pairs and integer weights of the plan are there, and every layer reads the pairs that are planned for it"
+    finding = "all planned pairs and integer weights are there, and every layer reads the pairs planned for it"
     return check_of("readers", [*presence_differences(plan, proto), *reader_differences(plan, proto)], finding)
 
 
