@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
-from qdq_workbench.graph.half_precision import FLOAT32, KEPT, why_kept
+from qdq_workbench.graph.half_precision import FLOAT32, HALF_TYPES, KEPT, why_kept
 from qdq_workbench.graph.kinds import KINDS
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.placement.plan import PlacementPlan
@@ -17,6 +17,8 @@ from qdq_workbench.runtimes.inner_layers import is_recurrent
 from qdq_workbench.runtimes.verdict import LayerExplanation
 
 _SHOWN = 3
+_TRTEXEC = "trtexec --onnx=model.onnx"
+_FLAGS = ("--fp16", "--bf16")  # of 10.x: the half precision that the builder may choose for what is not INT8
 # Roles whose operators the table of kinds does not know.
 _BY_ROLE = {"recurrent": "LSTM", "normalization": "LayerNormalization"}
 
@@ -63,12 +65,11 @@ def tensorrt_builds(layers: Sequence[LayerExplanation], plan: PlacementPlan) -> 
     rest = tuple(entry.layer for entry in layers if entry.status == "float")
     reasons = {layer: reason for layer in rest if (reason := _why_float32(plan, layer))}
     half = tuple(layer for layer in rest if layer not in reasons)
-    with_flags, by_file = "trtexec --onnx=model.onnx --int8 --fp16", "trtexec --onnx=model.onnx"
     return (
-        # With --fp16 the builder chooses per layer; it may leave some in float32.
-        Build("10.x", FLOAT32, with_flags, int8, rest, ()),
-        Build("11.x", FLOAT32, by_file, int8, (), rest),
-        Build("11.x", "float16", by_file, int8, half, tuple(reasons), reasons),
+        # With a flag the builder chooses per layer; it may leave some in float32.
+        *(Build("10.x", FLOAT32, f"{_TRTEXEC} --int8 {flag}", int8, rest, ()) for flag in _FLAGS),
+        Build("11.x", FLOAT32, _TRTEXEC, int8, (), rest),
+        *(Build("11.x", name, _TRTEXEC, int8, half, tuple(reasons), reasons) for name in HALF_TYPES),
     )
 
 

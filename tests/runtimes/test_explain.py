@@ -219,21 +219,28 @@ def found():
 
 class TestTensorrtBuilds:
     def test_versions_say_which_layers_are_int8_half_and_float32(self, found):
-        flags, plain, half = found.builds
+        flags, brain_flags, plain, half, brain = found.builds
         rest = ("bend", "norm", "rows", "lstm", "scores")
         assert (flags.version, flags.int8, flags.half, flags.float32) == ("10.x", ("conv",), rest, ())
         assert (plain.version, plain.int8, plain.half, plain.float32) == ("11.x", ("conv",), (), rest)
         assert (half.float_type, half.int8, half.half) == ("float16", ("conv",), ("bend", "rows"))
         assert half.float32 == tuple(half.reasons) == ("norm", "lstm", "scores")
         assert "state" in half.reasons["lstm"]
+        for one, other in ((flags, brain_flags), (half, brain)):
+            assert (one.version, one.int8, one.half, one.float32, one.reasons) == (
+                other.version, other.int8, other.half, other.float32, other.reasons,
+            )  # fmt: skip
+        assert (brain_flags.float_type, brain.float_type) == ("float32", "bfloat16")
 
     def test_the_summary_tells_how_to_build(self, found):
         lines = found.summary().splitlines()
         lines = lines[next(i for i, line in enumerate(lines) if line.startswith("TensorRT")) - 1 :]
         assert lines[1].endswith("trtexec --onnx=model.onnx --int8 --fp16  ->  1 INT8, 5 half")
-        assert lines[3].endswith("trtexec --onnx=model.onnx  ->  1 INT8, 2 half, 3 float32")
-        assert lines[4].startswith("  float32: norm: a normalization")
-        assert [build["version"] for build in found.to_dict()["builds"]] == ["10.x", "11.x", "11.x"]
+        assert lines[2].endswith("trtexec --onnx=model.onnx --int8 --bf16  ->  1 INT8, 5 half")
+        assert lines[4].endswith("file in float16: trtexec --onnx=model.onnx  ->  1 INT8, 2 half, 3 float32")
+        assert lines[5].startswith("  float32: norm: a normalization")
+        assert "TensorRT 11.x, file in bfloat16: trtexec --onnx=model.onnx  ->  1 INT8, 2 half, 3 float32" in lines
+        assert [build["version"] for build in found.to_dict()["builds"]] == ["10.x"] * 2 + ["11.x"] * 3
 
     def test_other_targets_have_none(self, found):
         other = qdq.explain(found.plan, target="onnxruntime")
