@@ -90,6 +90,23 @@ def unbalanced_inputs():
     return quantized(model, x, spec=spec), x, "wide"
 
 
+def unbalanced_sum():
+    """Large activations that are added to small ones, and subtracted again behind the sum."""
+    x = samples((6, 6, 3))
+
+    def body(image):
+        wide = LAYERS.Conv2D(4, 3, padding="same", activation="relu", name="wide")(image)
+        narrow = LAYERS.Conv2D(4, 3, padding="same", activation="relu", name="narrow")(image)
+        both = LAYERS.Add(name="join")([wide, narrow])
+        return LAYERS.Conv2D(4, 1, name="head")(LAYERS.Subtract(name="without")([both, wide]))
+
+    model = network(body, shape=(6, 6, 3))
+    model.get_layer("wide").kernel.assign(model.get_layer("wide").kernel * 300.0)
+    spec = qdq.QuantizationSpec()
+    spec.add("join", quantize_input=True)
+    return quantized(model, x, spec=spec), x, "wide"
+
+
 def swish_network():
     """Samples, and a model whose activation has a short negative side."""
     x = samples((8,))
@@ -234,6 +251,7 @@ PLANTED = {
     "outlier_channel": outlier_channel,
     "dead_channels": dead_channels,
     "unbalanced_inputs": unbalanced_inputs,
+    "unbalanced_inputs, of a sum": unbalanced_sum,
     "negative_tail": negative_tail,
     "depthwise_channels": depthwise_channels,
     "unfolded_normalization": unfolded_normalization,
