@@ -24,6 +24,7 @@ from collections.abc import Callable
 import keras
 import numpy as np
 import onnxruntime
+from file_outputs import outputs_of
 from networks import APPLICATIONS, application
 from onnx_speed import Batches, runner, turn
 from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
@@ -140,8 +141,7 @@ class Comparison:
     def accuracy(self, path: pathlib.Path) -> float:
         """Return the share of held-out images that a file labels as they are."""
         x, y = self.problem.x_test, self.problem.y_test
-        answers = [runner(path, x[i : i + 250], 1)()[0] for i in range(0, len(x), 250)]
-        return float(np.mean(np.argmax(np.concatenate(answers), axis=-1) == y))
+        return float(np.mean(np.argmax(outputs_of(path, x), axis=-1) == y))
 
     def turns(self, files: dict[str, pathlib.Path], rounds: int) -> dict[str, list[float]]:
         """Return the seconds of all turns; files take turns, in another order every round."""
