@@ -22,15 +22,20 @@ def can_move_pairs(plan: PlacementPlan, layer: str) -> bool:
 
 def pair_levels(plan: PlacementPlan, members: Sequence[str]) -> list[Level]:
     """Return the levels that move the pairs of equal layers, without levels that lead to the same pairs."""
-    decision = plan.decisions[plan.graph.calls(members[0])[0].name]
     seen = {pairs_of(plan)}
     found: list[Level] = []
-    for level in _levels(plan, members[0], tuple(decision.input_indices), output=decision.quantize_output):
+    for level in every_pair_level(plan, members):
         places = pairs_of(raise_layers(plan, dict.fromkeys(members, level)))
         if places not in seen:
             seen.add(places)
             found.append(level)
     return found
+
+
+def every_pair_level(plan: PlacementPlan, members: Sequence[str]) -> list[Level]:
+    """Return the levels that move the pairs of equal layers; some may lead to the same pairs beside other layers."""
+    decision = plan.decisions[plan.graph.calls(members[0])[0].name]
+    return _levels(plan, members[0], tuple(decision.input_indices), output=decision.quantize_output)
 
 
 def pairs_of(plan: PlacementPlan) -> frozenset[Any]:
@@ -66,13 +71,16 @@ def _is_movable(node: Node) -> bool:
 
 
 def _levels(plan: PlacementPlan, layer: str, own: tuple[int, ...], *, output: bool) -> list[Level]:
-    """Return every level of pairs but the plan's own; fewer pairs come first."""
+    """Return every level of pairs but the plan's own, and float; fewer pairs come first."""
     count = min(len(call.inputs) for call in plan.graph.calls(layer))
     everything = tuple(range(count))
     some = [(index,) for index in everything] if 1 < count <= _MOST_SINGLE else []
     levels: list[Level] = []
     for inputs, with_output in itertools.product(((), *some, everything), (False, True)):
-        if (inputs, with_output) != (own, output):
-            # A layer without pairs has the level that the ladders call float, so that the placement is measured once.
-            levels.append(pairs_level(inputs, output=with_output) if inputs or with_output else FLOAT)
+        if not inputs and not with_output:
+            # The level that the ladders call float, so that the placement is measured once. It differs from a plan that
+            # asks for no pairs where the target completes that one.
+            levels.append(FLOAT)
+        elif (inputs, with_output) != (own, output):
+            levels.append(pairs_level(inputs, output=with_output))
     return levels

@@ -12,14 +12,15 @@ import keras
 from qdq_workbench._numbers import whole
 from qdq_workbench._progress import ProgressFunction, check_functions, is_count, shown_progress
 from qdq_workbench.analysis.fingerprint import fingerprint
+from qdq_workbench.analysis.identity import identity_of
 from qdq_workbench.analysis.levels import add_changes, add_levels
 from qdq_workbench.analysis.metrics import Metric, get_metric
 from qdq_workbench.analysis.samples import Samples, read_samples, split_samples
 from qdq_workbench.analysis.search_goal import Goal, check_float_accuracy, check_goal
-from qdq_workbench.analysis.search_judge import Judge, judge_by, judge_of
+from qdq_workbench.analysis.search_judge import Judge, judge_by, judge_of, name_of
 from qdq_workbench.analysis.search_known import Known
 from qdq_workbench.analysis.search_moves import Decisions
-from qdq_workbench.analysis.search_outcome import confirm, reason_of
+from qdq_workbench.analysis.search_outcome import Confirmation, confirm_best, met_of, reason_of
 from qdq_workbench.analysis.search_result import SearchResult, with_front
 from qdq_workbench.analysis.search_run import Ranker, SearchContext, run
 from qdq_workbench.analysis.search_starts import starts_of
@@ -36,6 +37,7 @@ from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.conversion.engine.retarget import replan
 from qdq_workbench.conversion.engine.strip import strip
 from qdq_workbench.errors import DataError, SpecError
+from qdq_workbench.onnx_graph.processor import SAFE_BITS, kernels_saturate
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.profiling.profile_onnx import MOST_THREADS
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
@@ -54,6 +56,7 @@ def search(
     spec: QuantizationSpec | None = None,
     metric: Any = "accuracy",
     evaluate: Callable[[keras.Model], float] | None = None,
+    confirm: Callable[[keras.Model], float] | None = None,
     bits: Sequence[int] = (8,),
     cases: Iterable[CustomQDQInsertionCase] | Literal["auto"] | None = None,
     pairs: bool = False,
@@ -79,8 +82,9 @@ def search(
     Layers are first raised in the order of `sensitivity` until the constraints are met, then lowered again where
     possible. With up to 4,096 placements (twelve layers), all placements that may be better are then tried, so the
     result is the optimum; with more, SciPy's solver (HiGHS) chooses placements from additive estimates, which are then
-    measured and refined. For times, the layers whose kernels gain least from INT8 are tried in float. Estimates only
-    choose the candidates: the returned placement was measured.
+    measured and refined. Files are all timed if they are 64 at most, or 4,096 that take two minutes at most; with more,
+    layers whose kernels gain least from INT8 are tried in float, and the solver proposes placements from these gains.
+    Estimates only choose the candidates: the returned placement was measured.
 
     Half of the samples choose the placement, the other half confirm it: `met` is True only if the placement reaches
     the floor on the held-out half too. A candidate that does not is replaced by the next best. The held-out half is
@@ -104,7 +108,9 @@ def search(
         spec: The specification that the plan was made with, if any: the result's `spec` extends it.
         metric: As for `sensitivity`; higher must be better.
         evaluate: A function that returns the accuracy of a model and replaces `metric`, for a measure that needs more
-            than outputs and labels. No samples are held out then.
+            than outputs and labels. No samples are held out then: see `confirm`.
+        confirm: A function like `evaluate` that uses other samples, and confirms what `evaluate` chose. Without one,
+            the accuracy of a search with `evaluate` is not confirmed, and `met` is None.
         bits: The numbers of bits, each 2 to 16, that layers with fewer bits are raised to before they stay in float.
         cases: Insertion cases, each of which is tried in place of the plan's own cases and defaults; "auto" for those
             of the library; None for the plan alone. A case that leads to the pairs of an earlier start is skipped.
@@ -115,8 +121,9 @@ def search(
             settings, shapes and neighbours); None for one decision per layer.
         ranking: A sensitivity report of this model; None to make one by SQNR. Layers that it lacks are measured.
         calibration_data: The data that a float model is calibrated on; None for the samples that choose the placement.
-        confirmation_data: Other samples to confirm the placement on, so that all of `data` choose it; `reason` says so
-            if they are not others. None to hold out a random half of `data`, drawn with a fixed seed.
+        confirmation_data: Other samples to confirm the placement on, so that all of `data` choose it. If some of them
+            are among `data`, they confirm nothing: `reason` says so, and `met` is None. None to hold out a random half
+            of `data`, drawn with a fixed seed. Not for `evaluate`, which has `confirm`.
         batch_size: How many samples of an array make a batch, at least 1.
         steps: How many batches of `data` to read at most, at least 1; None for all.
         threads: Threads of ONNX Runtime where times are measured, at least 1; None for its own choice.
@@ -132,11 +139,13 @@ def search(
 
     Returns:
         The best placement that was measured and confirmed; if none meets the constraints, the one that misses them
-        least, and `met` is False.
+        least, and `met` is False. `met` is None if the accuracy was not measured on other samples than those that
+        chose the placement.
 
     Raises:
         DataError: If the data do not fit the model, there is no constraint and the objective is "bytes", lower values
-            of the metric are better, an option such as `objective` is unknown, or a number is out of its range.
+            of the metric are better, an option such as `objective` is unknown, a number is out of its range, or
+            `confirm` is given without `evaluate`, or `confirmation_data` with it.
         SpecError: If nothing is quantized, a quantized model is given another plan than its own, or `cases` holds
             other things than insertion cases.
         UnsupportedModelError: If a float model's graph cannot be read.
@@ -157,7 +166,8 @@ def search(
         >>> result.met, result.float_layers
         (True, [])
     """
-    check_functions(evaluate=evaluate, progress=progress, stop=stop)
+    check_functions(evaluate=evaluate, confirm=confirm, progress=progress, stop=stop)
+    _check_confirmation(evaluate, confirm, confirmation_data)
     _check_kinds(spec, ranking)
     check_workers(n_jobs)
     measure = get_metric(metric)
@@ -173,12 +183,12 @@ def search(
             f"{'no ' if held_out.labels is None else ''}labels in confirmation_data"
         )
     q_model, calibrated_on = calibrated(model, plan, samples, calibration_data, batch_size)
-    judge, held_judge = _judges(samples, held_out, measure, evaluate)
-    name = measure.name if evaluate is None else getattr(evaluate, "__qualname__", "evaluate")
+    judge, source = _judges(samples, held_out, measure, evaluate, confirm, given=confirmation_data is not None)
+    name = measure.name if evaluate is None else name_of(evaluate, "evaluate")
     # Goal, cases and moves are no part of the mark: measurements belong to placements, so that searches under other
     # budgets may share a checkpoint.
     settings: dict[str, Any] = {"metric": name, "bits": sorted(bits), "ranges": calibrated_on, "threads": threads}
-    settings["held_out"] = "" if held_out is None else held_out.digest()
+    settings["held_out"] = held_out.digest() if held_out is not None else identity_of(confirm) if confirm else ""
     mark = fingerprint(model, q_model.plan, samples, settings, measure if evaluate is None else evaluate)
     known = Known.read(checkpoint, mark)
     how: dict[str, Any] = {"n_jobs": n_jobs, "progress": progress, "stop": stop, "verbose": verbose}
@@ -203,13 +213,11 @@ def search(
             measured.goal = goal = dataclasses.replace(goal, ceiling=float_accuracy)
             complete, exact = run(context)
             show(len(measured.steps), len(measured.steps), f"{goal.best(measured.steps).accuracy:.4f}")
-            counts = _counts(samples, held_out, given=confirmation_data is not None)
-            best, held = confirm(measured, by_start, held_judge, *counts)
+            best, held = confirm_best(measured, by_start, source)
             found = by_start[best.case].model(best.levels)
     finally:
         if stopwatch is not None:
             stopwatch.close()
-    met = best.meets and (held is None or held.is_enough(goal))
     exact = exact and (held is None or not held.refused)  # placements ranked behind a refused one were not tried
     first, start = by_start[""].of({}), by_start[best.case].base
     return SearchResult(
@@ -221,7 +229,7 @@ def search(
         max_ms=goal.max_ms,
         objective=objective,
         metric=name,
-        met=met,
+        met=met_of(best, held, goal),
         reason=reason_of(best, held, float_accuracy, goal, complete=complete, exact=exact),
         accuracy=best.accuracy if held is None else held.accuracy,
         float_accuracy=float_accuracy if held is None else held.float_accuracy,
@@ -237,6 +245,7 @@ def search(
         history=tuple(with_front(measured.steps)),
         starts={start.name: start.plan for start in starts},
         searched=q_model,
+        saturates=goal.is_timed and _may_saturate(q_model.plan),
         complete=complete,
         exact=exact,
     )
@@ -260,19 +269,53 @@ def _parts(
 
 
 def _judges(
-    samples: Samples, held_out: Samples | None, metric: Metric, evaluate: Callable[[keras.Model], float] | None
-) -> tuple[Judge, Judge | None]:
-    """Return what judges models on the samples of the search and on those held out; None where there are none."""
+    samples: Samples,
+    held_out: Samples | None,
+    metric: Metric,
+    evaluate: Callable[[keras.Model], float] | None,
+    confirm: Callable[[keras.Model], float] | None,
+    *,
+    given: bool,
+) -> tuple[Judge, Confirmation | None]:
+    """Return what judges models on the samples of the search, and what confirms a placement; None for nothing.
+
+    `given` tells that the user gave the samples that confirm.
+    """
+    if evaluate is not None:
+        own = None if confirm is None else Confirmation(judge_by(confirm), by=name_of(confirm, "confirm"))
+        return judge_by(evaluate), own
     traces = Traces()  # the model of the placement that is found is judged on both
-    judge = judge_by(evaluate) if evaluate is not None else judge_of(samples, metric, traces)
-    return judge, None if held_out is None else judge_of(held_out, metric, traces)
-
-
-def _counts(samples: Samples, held_out: Samples | None, *, given: bool) -> tuple[int, int]:
-    """Return how many samples confirm the placement, and how many of those that the user gave also chose it."""
+    judge = judge_of(samples, metric, traces)
     if held_out is None:
-        return 0, 0
-    return held_out.count, held_out.shared_with(samples) if given else 0
+        return judge, None
+    reused = held_out.shared_with(samples) if given else 0
+    return judge, Confirmation(judge_of(held_out, metric, traces), held_out.count, reused)
+
+
+def _check_confirmation(evaluate: Any, confirm: Any, confirmation_data: Any) -> None:
+    """Raise DataError if what confirms does not fit what measures, or is the same."""
+    if evaluate is None and confirm is not None:
+        raise DataError(
+            "confirm is the second function of a search with evaluate=. A metric on outputs is confirmed on "
+            f"confirmation_data=, or on half of the data. Received: confirm={confirm!r}"
+        )
+    if evaluate is not None and confirmation_data is not None:
+        raise DataError(
+            "confirmation_data are for a metric on outputs. What evaluate= measures is confirmed by a second function: "
+            f"give confirm=. Received: confirmation_data with evaluate={evaluate!r}"
+        )
+    # `==`, since every access to a method makes another object.
+    if confirm is not None and confirm == evaluate:
+        raise DataError(
+            "confirm must be another function than evaluate, on samples that evaluate does not use. "
+            f"Received: confirm={confirm!r}"
+        )
+
+
+def _may_saturate(plan: PlacementPlan) -> bool:
+    """Return whether sums in ONNX Runtime's kernels may saturate on this processor: by its kernels and the weights."""
+    wide = any(placement.site == "weight" and placement.quantizer.num_bits > SAFE_BITS for placement in plan.placements)
+    return wide and kernels_saturate()
 
 
 def _check_kinds(spec: Any, ranking: Any) -> None:

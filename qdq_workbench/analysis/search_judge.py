@@ -37,6 +37,11 @@ def judge_of(samples: Samples, metric: Metric, traces: Traces | None = None) -> 
 
 
 def judge_by(evaluate: Callable[[keras.Model], float]) -> Judge:
-    """Return the function that calls the user's `evaluate`."""
-    name = getattr(evaluate, "__qualname__", "evaluate")
+    """Return the function that calls the user's `evaluate` or `confirm`."""
+    name = name_of(evaluate, "evaluate")
     return lambda model, _: number(evaluate(model), f"The function {name!r}")
+
+
+def name_of(function: Callable[..., Any], otherwise: str) -> str:
+    """Return the name of a user's function; `otherwise` for an object without one."""
+    return str(getattr(function, "__qualname__", otherwise))

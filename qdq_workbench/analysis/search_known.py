@@ -14,7 +14,9 @@ from qdq_workbench.analysis.levels import Level
 from qdq_workbench.errors import CheckpointError
 
 _FORMAT = "qdq-workbench/search-checkpoint"
-_VERSION = 2
+_VERSION = 3
+#: The key, among the times of placements, of the seconds that it takes to time one.
+SECONDS = "seconds to time a placement"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Known:
         confirmed: The metric on the held-out samples.
         groups: Groups of layers that share kernels; those that gain least from INT8 come first.
         again: Milliseconds per run, timed a second time in more rounds.
+        gains: Milliseconds per run that each of `groups` gains from INT8.
     """
 
     path: str | pathlib.Path | None = None
@@ -40,6 +43,7 @@ class Known:
     confirmed: dict[str, float] = dataclasses.field(default_factory=dict)
     groups: list[list[str]] = dataclasses.field(default_factory=list)
     again: dict[str, float] = dataclasses.field(default_factory=dict)
+    gains: list[float] = dataclasses.field(default_factory=list)
 
     @classmethod
     def read(cls, path: str | pathlib.Path | None, mark: str) -> Known:
@@ -61,7 +65,8 @@ class Known:
                 )
             numbers = ("accuracies", "switched", "times", "confirmed", "again")
             groups = [[str(layer) for layer in group] for group in data["groups"]]
-            return cls(path, mark, groups=groups, **{name: _numbers(data[name]) for name in numbers})
+            gains = [float(gain) for _, gain in zip(groups, data["gains"], strict=True)]
+            return cls(path, mark, groups=groups, gains=gains, **{name: _numbers(data[name]) for name in numbers})
 
         return read_document(
             path, build, what="checkpoint of a search", made_by="search(checkpoint=)", error=CheckpointError

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from qdq_workbench.analysis.levels import FLOAT, Level, ladder_of
 from qdq_workbench.analysis.patterns import group_equal
-from qdq_workbench.analysis.places import by_traffic, can_move_pairs, pair_levels
+from qdq_workbench.analysis.places import by_traffic, can_move_pairs, every_pair_level, pair_levels
 from qdq_workbench.analysis.search_trials import Trials
 from qdq_workbench.analysis.sensitivity_report import SensitivityReport
 from qdq_workbench.placement.plan import PlacementPlan
@@ -60,6 +60,7 @@ class Moves:
         trials.groups = groups
         self._first = {member: first for first, members in groups.items() for member in members}
         self.ladders = {layer: ladder_of(plan, layer, decisions.bits) for layer in self._entries if layer in groups}
+        self.pairs = decisions.pairs
         self.places = _places(plan, groups) if decisions.pairs else {}
         # Every layer is raised once before any is raised twice: more bits are cheaper than float.
         most = max((len(ladder) for ladder in self.ladders.values()), default=1)
@@ -74,12 +75,17 @@ class Moves:
 
     @property
     def count(self) -> int:
-        """How many placements there are."""
-        return math.prod(len(levels) for levels in self._choices().values())
+        """How many placements `choices` yields."""
+        return math.prod(len(levels) for levels in self._choices(self.places).values())
 
-    def every_choice(self) -> Iterator[Levels]:
-        """Yield all placements."""
-        choices = self._choices()
+    @property
+    def whole_count(self) -> int:
+        """How many placements `choices` yields with `whole`."""
+        return math.prod(len(levels) for levels in self._choices(self._whole_places()).values())
+
+    def choices(self, *, whole: bool) -> Iterator[Levels]:
+        """Yield all placements; `whole` includes levels that change no pair unless another layer changes, too."""
+        choices = self._choices(self._whole_places() if whole else self.places)
         for chosen in itertools.product(*choices.values()):
             yield {layer: level for layer, level in zip(choices, chosen, strict=True) if level is not None}
 
@@ -116,10 +122,19 @@ class Moves:
                 found[first, level] = found.get((first, level), 0.0) + added
         return found
 
-    def _choices(self) -> dict[str, list[Level]]:
+    def _whole_places(self) -> dict[str, list[Level]]:
+        """Return all pair levels of each group that can move its pairs."""
+        plan, groups = self.trials.base, self.trials.groups
+        if not self.pairs or groups is None:
+            return {}
+        return {
+            first: every_pair_level(plan, members) for first, members in groups.items() if can_move_pairs(plan, first)
+        }
+
+    def _choices(self, places: dict[str, list[Level]]) -> dict[str, list[Level]]:
         """Return all levels of the first layer of every group."""
         choices: dict[str, list[Level]] = {layer: list(ladder) for layer, ladder in self.ladders.items()}
-        for layer, levels in self.places.items():
+        for layer, levels in places.items():
             known = choices.setdefault(layer, [None])
             known += [level for level in levels if level not in known]
         return choices

@@ -14,6 +14,7 @@ from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.conversion.engine.retarget import replan
 from qdq_workbench.errors import SpecError
 from qdq_workbench.placement.plan import PlacementPlan
+from qdq_workbench.profiling.latency import SATURATES
 from qdq_workbench.runtimes.other_target import other_target_remark
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 
@@ -86,12 +87,13 @@ def with_front(steps: list[SearchStep]) -> list[SearchStep]:
         ms = float("inf") if step.ms is None else step.ms
         return (_loss(step), float(step.weight_bytes), float(step.float_macs), ms)
 
-    def is_beaten(step: SearchStep) -> bool:
-        own = costs(step)
-        others = (costs(other) for other in steps)
-        return any(other != own and all(a <= b for a, b in zip(other, own, strict=True)) for other in others)
-
-    return [dataclasses.replace(step, on_front=not is_beaten(step)) for step in steps]
+    every = [costs(step) for step in steps]
+    front: set[tuple[float, ...]] = set()
+    # What beats a placement comes before it in this order, and is on the front or beaten by one that is.
+    for own in sorted(set(every)):
+        if not any(all(a <= b for a, b in zip(other, own, strict=True)) for other in front):
+            front.add(own)
+    return [dataclasses.replace(step, on_front=own in front) for step, own in zip(steps, every, strict=True)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,9 +106,10 @@ class SearchResult(SavedReport):
         model: Name of the model.
         accuracy_floor: The requested minimum of the metric; None for no minimum.
         metric: Name of the metric.
-        met: Whether the placement meets the constraints, those of accuracy on the held-out samples too.
+        met: Whether the placement meets the constraints, those of accuracy on samples that did not choose it too; None
+            if it meets them, and no such samples confirm it: `reason` says how to.
         reason: A sentence about the outcome; if the constraints are not met, why.
-        accuracy: The metric of the placement, on the held-out samples if there are any.
+        accuracy: The metric of the placement, on the samples that confirm it, or by `confirm`, if there are any.
         float_accuracy: The metric of the float model, on the same samples.
         quantized_accuracy: The metric of the given plan, on the same samples.
         spec: The given `spec`, followed by entries for the layers that the placement changes.
@@ -121,18 +124,20 @@ class SearchResult(SavedReport):
         max_bytes: The requested maximum of the bytes of weights; None for no limit.
         max_ms: The requested maximum of milliseconds per run; None for no limit.
         search_accuracy: The metric of the placement on the samples that chose it.
-        confirmed_on: Number of held-out samples that the placement was measured on; 0 if none were held out.
+        confirmed_on: Number of held-out samples that the placement was measured on; 0 if none were held out, some of
+            them also chose it, or `confirm` measured it.
         unconfirmed: Number of placements that met the floor on the samples of the search but not on the held-out ones.
         max_loss: The requested maximum of the loss against the float model's metric; None for no limit.
         search_floor: The minimum of the metric on the samples of the search; None for no minimum.
         starts: The plan of each case, by its name, before the level of any layer is changed.
         searched: The calibrated model that was searched; it is only read. None for `q_model`.
+        saturates: Whether sums may saturate in kernels that were timed, on a processor without VNNI.
     """
 
     model: str
     accuracy_floor: float | None
     metric: str
-    met: bool
+    met: bool | None
     reason: str
     accuracy: float
     float_accuracy: float
@@ -155,6 +160,7 @@ class SearchResult(SavedReport):
     search_floor: float | None = None
     starts: Mapping[str, PlacementPlan] = dataclasses.field(default_factory=dict)
     searched: QuantizedModel | None = None
+    saturates: bool = False
 
     @property
     def float_layers(self) -> list[str]:
@@ -171,6 +177,11 @@ class SearchResult(SavedReport):
         """A remark if files for another target than ONNX Runtime were timed in it, with a remedy; else empty."""
         timed = any(step.ms is not None for step in self.history)
         return other_target_remark(self.plan.target, what="What was timed", do="search") if timed else ""
+
+    @property
+    def processor_remark(self) -> str:
+        """A remark if sums may saturate in the timed kernels (no VNNI), with a remedy; else empty."""
+        return SATURATES if self.saturates else ""
 
     def apply(self, step: SearchStep | None = None) -> QuantizedModel:
         """Return the quantized model of a placement that was tried.
@@ -213,7 +224,7 @@ class SearchResult(SavedReport):
         ms = f"  {'ms':>8}" if timed else ""
         head = [
             self.reason,
-            *([self.target_remark] if self.target_remark else []),
+            *(remark for remark in (self.target_remark, self.processor_remark) if remark),
             f"{self.metric}{where}: float {self.float_accuracy:.4f}, {quantized}{floor}",
             f"{'step':>4}    {self.metric:>10}  {'weight bytes':>12}  {'float MACs':>12}{ms}  placement",
         ]
@@ -228,7 +239,7 @@ class SearchResult(SavedReport):
         """Return the result without the model, JSON-compatible; infinite values and NaN are strings."""
         plain = ("model", "accuracy_floor", "max_bytes", "max_ms", "objective", "metric", "met", "reason", "accuracy")
         more = ("float_accuracy", "quantized_accuracy", "search_accuracy", "search_floor", "confirmed_on")
-        last = ("max_loss", "unconfirmed", "complete", "exact", "target_remark")
+        last = ("max_loss", "unconfirmed", "complete", "exact", "target_remark", "processor_remark", "saturates")
         return {
             "format": _FORMAT,
             "version": 1,

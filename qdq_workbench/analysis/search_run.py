@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from qdq_workbench.analysis.levels import FLOAT
 from qdq_workbench.analysis.metrics import METRICS
 from qdq_workbench.analysis.samples import Samples
 from qdq_workbench.analysis.search_moves import Decisions, Moves
@@ -17,6 +18,7 @@ from qdq_workbench.analysis.search_strategies import (
     follow_times,
     move_pairs,
     solve,
+    solve_times,
     time_again,
     try_all,
 )
@@ -27,6 +29,9 @@ from qdq_workbench.analysis.switches import SITES
 from qdq_workbench.conversion.engine.retarget import replan
 
 _REFINED = 3  # the given plan, and the two most promising cases
+# Placements to time are all tried if they are few, or up to `MOST_EXACT` if it takes no longer than this.
+_FEW = 64
+MOST_SECONDS = 120.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,11 +78,10 @@ def run(context: SearchContext) -> tuple[bool, bool]:
         trials.of({})
     if _needs_nothing(context):
         return True, not goal.is_timed
-    if not goal.is_timed:
-        every = _all_moves(context)
-        if every is not None:
-            complete = (not goal.has_floor or all(climb(moves) for moves in every)) and try_all(every)
-            return complete, complete
+    every = _all_moves(context)
+    if every is not None and _is_affordable(every):
+        complete = (not goal.has_floor or all(climb(moves) for moves in every)) and try_all(every, whole=True)
+        return complete, complete
     promising = sorted(others, key=lambda trials: goal.promise(trials.of({})))
     for trials in (given, *promising[: _REFINED - 1]):
         if context.stopped() or not _refine(context.moves(trials)):
@@ -102,9 +106,17 @@ def _all_moves(context: SearchContext) -> list[Moves] | None:
     for trials in context.by_start.values():
         found.append(context.moves(trials))
         # After every start, since the moves of the next one may need a sweep.
-        if sum(moves.count for moves in found) > MOST_EXACT:
+        if sum(moves.whole_count for moves in found) > MOST_EXACT:
             return None
     return found
+
+
+def _is_affordable(every: list[Moves]) -> bool:
+    """Return whether all placements can be tried; with times it depends on how long it takes to time one."""
+    given, count = every[0], sum(moves.whole_count for moves in every)
+    if not given.trials.goal.is_timed or count <= _FEW:
+        return True
+    return count * given.trials.seconds(dict.fromkeys(given.ladders, FLOAT)) <= MOST_SECONDS
 
 
 def _refine(moves: Moves) -> bool:
@@ -112,9 +124,21 @@ def _refine(moves: Moves) -> bool:
     goal = moves.trials.goal
     if goal.has_floor and not climb(moves):
         return False
-    untimed = solve if moves.count > MOST_EXACT else lambda moves: try_all([moves])
-    complete = follow_times(moves) if goal.is_timed else untimed(moves)
+    untimed = solve if moves.count > MOST_EXACT else lambda moves: try_all([moves], whole=False)
+    complete = _refine_times(moves) if goal.is_timed else untimed(moves)
     return complete and (not moves.places or move_pairs(moves))
+
+
+def _refine_times(moves: Moves) -> bool:
+    """Follow the times from the best placement so far, then from what the solver proposes, if that is better."""
+    trials = moves.trials
+    if not follow_times(moves):
+        return False
+    best = trials.goal.best(trials.steps)
+    complete = solve_times(moves)
+    if not complete or trials.goal.best(trials.steps) is best:
+        return complete
+    return follow_times(moves)
 
 
 class Ranker:

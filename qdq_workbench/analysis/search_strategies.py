@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from qdq_workbench.analysis.levels import FLOAT, Level
+from qdq_workbench.analysis.places import pairs_of
+from qdq_workbench.analysis.search_goal import Goal
 from qdq_workbench.analysis.search_moves import Levels, Moves
 from qdq_workbench.analysis.search_result import SearchStep, cost_of
 from qdq_workbench.analysis.search_trials import Measured, Trials
@@ -22,6 +25,8 @@ _NEIGHBOURS = 12
 _PAIRS_TRIED = 24
 _FASTER = 0.99
 _TIMED_AGAIN = 4
+# Of `max_ms`: gains are not quite additive, so that the solver is asked for less time, too.
+_SHARES_OF_TIME = (1.0, 0.9, 0.8)
 
 
 def climb(moves: Moves) -> bool:
@@ -101,34 +106,52 @@ def lower(moves: Moves, levels: Levels) -> bool:
     return True
 
 
-def try_all(every: Sequence[Moves]) -> bool:
+def try_all(every: Sequence[Moves], *, whole: bool) -> bool:
     """Measure every placement that may be better than the best so far, the cheapest first; return whether it completed.
 
     Size and operations follow from the plan, so the first placement in their order that meets the constraints is the
-    optimum; with the objective "accuracy", so is the first that is as accurate as the float model.
+    optimum; with the objective "accuracy", so is the first that is as accurate as the float model. A time does not
+    follow from the plan: with the objective "ms" all are tried, and with `max_ms` the optimum is timed twice.
     """
+    by_start = {moves.trials.start.name: moves.trials for moves in every}
     measured = every[0].trials.measured
     goal = measured.goal
-    candidates = []
-    for moves in every:
-        for levels in moves.every_choice():
-            weight_bytes, float_macs = cost_of(moves.trials.plan(levels))
-            if goal.is_small(weight_bytes):
-                # An unknown accuracy counts as the best: a placement that is not better even then need not be tried.
-                step = SearchStep(levels, float("inf"), weight_bytes, float_macs, meets=True)
-                candidates.append((goal.key(step), moves, levels))
-    candidates.sort(key=lambda each: each[0])
+    candidates = _candidates(every, goal, whole=whole)
     measured.expected = len(measured.steps) + len(candidates)
+    best = goal.best(measured.steps)
     for place, (key, moves, levels) in enumerate(candidates):
-        best = goal.best(measured.steps)
         width = 3 if goal.objective == "accuracy" else 2  # behind them is the accuracy, which breaks ties
-        if best.meets and goal.key(best)[:width] <= key[:width]:
-            return True
+        while best.meets and goal.key(best)[:width] <= key[:width]:
+            if by_start[best.case].time_again(best) is best:
+                return True
+            best = goal.best(measured.steps)
         if moves.stopped():
             return False
         measured.prefetch((later.trials, chosen) for _, later, chosen in candidates[place:])
-        moves.trials.of(levels)
+        step = moves.trials.of(levels)
+        if step.meets and (not best.meets or goal.key(step) < goal.key(best)):
+            best = step
     return True
+
+
+def _candidates(every: Sequence[Moves], goal: Goal, *, whole: bool) -> list[tuple[tuple[float, ...], Moves, Levels]]:
+    """Return all placements that are small enough, each once, with their moves and sort keys, the cheapest first."""
+    found: list[tuple[tuple[float, ...], Moves, Levels, Any]] = []
+    for moves in every:
+        for levels in moves.choices(whole=whole):
+            plan = moves.trials.plan(levels)
+            weight_bytes, float_macs = cost_of(plan)
+            if goal.is_small(weight_bytes):
+                # An unknown accuracy or time counts as the best: a placement that is not better even then need not be
+                # tried.
+                step = SearchStep(levels, float("inf"), weight_bytes, float_macs, meets=True, ms=0.0)
+                found.append((goal.key(step), moves, levels, pairs_of(plan) if moves.pairs else len(found)))
+    found.sort(key=lambda each: each[0])
+    # Of several ways to the same pairs, that with the fewest levels comes first, and stays.
+    once: dict[Any, tuple[tuple[float, ...], Moves, Levels]] = {}
+    for key, moves, levels, pairs in found:
+        once.setdefault(pairs, (key, moves, levels))
+    return list(once.values())
 
 
 def solve(moves: Moves) -> bool:
@@ -139,19 +162,62 @@ def solve(moves: Moves) -> bool:
     """
     trials, goal = moves.trials, moves.trials.goal
     noise, cost, size = moves.noise(), _costs(moves, goal.objective), _costs(moves, "bytes")
-    total = sum(noise[layer, None] for layer in moves.ladders)
     room = None if goal.max_bytes is None else goal.max_bytes - cost_of(trials.base)[0]
+    limits = [] if room is None else [(size, float(room))]
     if goal.objective == "accuracy":
-        chosen = _chosen(moves, noise, size, None, None, room)
+        chosen = _chosen(moves, noise, limits)
         if chosen is None:
             return True
         trials.of(chosen)
         return _improve(moves, chosen, noise)
+    if not _bisect(moves, cost, limits):
+        return False
+    best = goal.best(trials.steps)
+    return lower(moves, dict(best.levels)) if best.meets else True
+
+
+def solve_times(moves: Moves) -> bool:
+    """Let the solver choose placements on the gains of a profile, taken as additive, and measure them.
+
+    Returns:
+        Whether it completed, without a stop.
+    """
+    trials, goal = moves.trials, moves.trials.goal
+    everything: Levels = dict.fromkeys(moves.ladders, FLOAT)
+    added, size = _added_ms(moves, everything), _costs(moves, "bytes")
+    limits = [] if goal.max_bytes is None else [(size, float(goal.max_bytes - cost_of(trials.base)[0]))]
+    in_float = trials.of(everything).ms
+    if goal.max_ms is None or in_float is None:
+        rooms = [limits]
+    else:
+        # The profile says how much longer a run with all layers in float is than one of the plan.
+        planned = in_float - sum(added[layer, FLOAT] for layer in moves.ladders)
+        rooms = [[*limits, (added, share * goal.max_ms - planned)] for share in _SHARES_OF_TIME]
+    for room in rooms:
+        if goal.objective == "accuracy":
+            chosen = _chosen(moves, moves.noise(), room)
+            if chosen is not None and trials.of(chosen).meets:
+                return True
+        elif not _bisect(moves, added if goal.objective == "ms" else _costs(moves, goal.objective), room):
+            return False
+        if moves.stopped():
+            return False
+    return True
+
+
+def _bisect(
+    moves: Moves, cost: dict[tuple[str, Level], float], limits: Sequence[tuple[dict[tuple[str, Level], float], float]]
+) -> bool:
+    """Measure placements of least cost under a limit of the estimated error, bisected; return False after a stop."""
+    noise = moves.noise()
+    total = sum(noise[layer, None] for layer in moves.ladders)
     # 1e-300 instead of 0, which has no logarithm.
     lowest, highest = math.log10(max(total, 1e-300)) - 6.0, math.log10(max(total, 1e-300))
 
     def solved(limit: float) -> Levels | None:
-        return _chosen(moves, cost, size, noise, 10.0**limit, room)
+        # The solver's tolerances are absolute.
+        scaled = {pair: value / 10.0**limit for pair, value in noise.items()}
+        return _chosen(moves, cost, [*limits, (scaled, 1.0)])
 
     for _ in range(_SOLVED):
         if moves.stopped():
@@ -160,12 +226,11 @@ def solve(moves: Moves) -> bool:
         likely = (solved(limit) for limit in (middle, (lowest + middle) / 2.0, (middle + highest) / 2.0))
         moves.prefetch(levels for levels in likely if levels is not None)
         chosen = solved(middle)
-        if chosen is not None and trials.of(chosen).meets:
+        if chosen is not None and moves.trials.of(chosen).meets:
             lowest = middle
         else:
             highest = middle
-    best = goal.best(trials.steps)
-    return lower(moves, dict(best.levels)) if best.meets else True
+    return True
 
 
 def follow_times(moves: Moves) -> bool:
@@ -179,7 +244,7 @@ def follow_times(moves: Moves) -> bool:
     if not trials.start.name:
         trials.of(everything)  # the file is the same for every start
     best = goal.best(trials.steps)
-    groups = [moves.firsts(group) for group in trials.least_gaining(everything)]
+    groups = [moves.firsts(group) for group, _ in trials.least_gaining(everything)]
     tried = list(dict.fromkeys(group for group in groups if group))[:_NEIGHBOURS]
     trials.expect(len(tried))
 
@@ -277,27 +342,31 @@ def _costs(moves: Moves, objective: str) -> dict[tuple[str, Level], float]:
     return found
 
 
+def _added_ms(moves: Moves, everything: Levels) -> dict[tuple[str, Level], float]:
+    """Return the milliseconds that every level of every layer adds to a run of the plan; layers of a group share."""
+    added = {(layer, level): 0.0 for layer, ladder in moves.ladders.items() for level in ladder}
+    for group, gain in moves.trials.least_gaining(everything):
+        layers = moves.firsts(group)
+        for layer in layers:
+            added[layer, FLOAT] += gain / len(layers)
+    return added
+
+
 def _chosen(
     moves: Moves,
     cost: dict[tuple[str, Level], float],
-    size: dict[tuple[str, Level], float],
-    noise: dict[tuple[str, Level], float] | None,
-    noise_limit: float | None,
-    size_limit: float | None,
+    limits: Sequence[tuple[dict[tuple[str, Level], float], float]],
 ) -> Levels | None:
-    """Return the levels of least cost within limits, by HiGHS; None if no levels fit."""
+    """Return the levels of least cost whose sums are within limits, by HiGHS; None if no levels fit."""
     # A multiple-choice knapsack: one 0/1 variable per layer and level, exactly one level per layer.
     pairs = [(layer, level) for layer, ladder in moves.ladders.items() for level in ladder]
     rows = np.array([[float(layer == name) for layer, _ in pairs] for name in moves.ladders])
     constraints = [LinearConstraint(rows, 1.0, 1.0)]
-    if noise is not None and noise_limit is not None:
-        scaled = np.array([noise[pair] for pair in pairs]) / noise_limit  # the solver's tolerances are absolute
-        constraints.append(LinearConstraint(scaled[None, :], -np.inf, 1.0))
-    if size_limit is not None:
-        constraints.append(LinearConstraint(np.array([[size[pair] for pair in pairs]]), -np.inf, size_limit))
-    values = np.array([cost[pair] for pair in pairs])
-    largest = float(np.abs(values).max()) or 1.0
-    found = milp(values / largest, constraints=constraints, integrality=np.ones(len(pairs)), bounds=Bounds(0.0, 1.0))
+    for values, limit in limits:
+        constraints.append(LinearConstraint(np.array([[values[pair] for pair in pairs]]), -np.inf, limit))
+    costs = np.array([cost[pair] for pair in pairs])
+    largest = float(np.abs(costs).max()) or 1.0
+    found = milp(costs / largest, constraints=constraints, integrality=np.ones(len(pairs)), bounds=Bounds(0.0, 1.0))
     if found.x is None:
         return None
     # The solver returns its integers as floats, within a tolerance.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping
 
 from qdq_workbench._progress import ProgressFunction
 from qdq_workbench.analysis.levels import FLOAT, Level, raise_layers
 from qdq_workbench.analysis.search_goal import Goal
 from qdq_workbench.analysis.search_judge import Judge
-from qdq_workbench.analysis.search_known import Known, key_of
+from qdq_workbench.analysis.search_known import SECONDS, Known, key_of
 from qdq_workbench.analysis.search_result import SearchStep, cost_of
 from qdq_workbench.analysis.search_starts import Start
 from qdq_workbench.analysis.search_stopwatch import Stopwatch
@@ -183,8 +184,21 @@ class Trials:
         """Free the memory of the copy of the model with switches."""
         self._switched = None
 
-    def least_gaining(self, levels: Mapping[str, Level]) -> list[list[str]]:
-        """Return the groups of layers that share kernels, by a profile: those that gain least from INT8 come first.
+    def seconds(self, levels: Mapping[str, Level]) -> float:
+        """Return how long it takes to build and time the file of a placement, measured once per search."""
+        known, watch = self.measured.known, self.measured.stopwatch
+
+        def measure() -> float:
+            start = time.perf_counter()
+            if watch is not None:
+                watch.ms(self.model(levels))
+            return time.perf_counter() - start
+
+        # From the checkpoint, so that a resumed search goes the same way.
+        return known.once(known.times, SECONDS, measure)
+
+    def least_gaining(self, levels: Mapping[str, Level]) -> list[tuple[list[str], float]]:
+        """Return the groups of layers that share kernels, and the milliseconds that each gains from INT8: least first.
 
         It profiles the placement with all layers in float, `levels`, beside the file of the given plan.
         """
@@ -194,8 +208,9 @@ class Trials:
             gains = watch.profile(self.model(levels)).gains
             ordered = sorted(gains, key=lambda gain: gain.ms - gain.baseline_ms)
             known.groups.extend(list(gain.layers) for gain in ordered)
+            known.gains.extend(gain.ms - gain.baseline_ms for gain in ordered)
             known.write()
-        return known.groups
+        return list(zip(known.groups, known.gains, strict=True))
 
     def _raised(self, levels: Mapping[str, Level]) -> dict[str, Level]:
         """Return the levels of all layers: all members of a group take the level of its first layer."""

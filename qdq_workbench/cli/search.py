@@ -162,7 +162,7 @@ def _run(options: argparse.Namespace) -> Outcome:
             "written": written,
             **({"use_spec": use} if use else {}),
         },
-        passed=result.met,
+        passed=result.met is True,  # None, not confirmed, is no pass
         remarks=remarks,
     )
 

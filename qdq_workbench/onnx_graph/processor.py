@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 _VALUES = 64
 _LARGEST_SAFE = 64  # the largest weight for which two products fit into int16: 2 * 255 * 64 < 2 ** 15
+SAFE_BITS = 7  # of weights that do not exceed it
 #: The session option that selects kernels of ONNX Runtime with exact sums of products.
 EXACT_SUMS = "session.x64quantprecision"
 

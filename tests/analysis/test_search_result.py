@@ -120,6 +120,16 @@ def test_what_was_timed_for_another_target_is_remarked_on(result):
     assert dataclasses.replace(timed, plan=other).to_dict()["target_remark"] == remark
 
 
+def test_a_processor_whose_timed_kernels_saturate_is_remarked_on(result):
+    here = dataclasses.replace(result, saturates=True)
+
+    assert result.processor_remark == ""
+    assert "no VNNI" in here.processor_remark
+    assert here.processor_remark in here.summary().splitlines()
+    assert here.to_dict()["processor_remark"] == here.processor_remark
+    assert "VNNI" not in result.summary()
+
+
 def test_the_summary_tells_the_outcome_and_every_step(result):
     history = (dataclasses.replace(result.history[0], on_front=True), result.history[1])
     lines = dataclasses.replace(result, history=history).summary().splitlines()

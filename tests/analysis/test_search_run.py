@@ -23,17 +23,20 @@ class Phases:
     """Stands in for the strategies, and records which of them runs on which start."""
 
     def __init__(self, counts=(), stops_at=None):
-        self.ran, self.counts, self.stops_at = [], dict(counts), stops_at
+        self.ran, self.counts, self.stops_at, self.proposals = [], dict(counts), stops_at, []
 
     def moves(self, trials, ranking, decisions, stop):
+        count = self.counts.get(trials.name, 1)
         return SimpleNamespace(
-            trials=trials, count=self.counts.get(trials.name, 1), places=trials.name in decisions.bits
+            trials=trials, count=count, whole_count=count, places=trials.name in decisions.bits, ladders={}
         )
 
     def phase(self, name):
-        def strategy(moves, *_):
+        def strategy(moves, **_):
             names = [each.trials.name for each in moves] if isinstance(moves, list) else moves.trials.name
             self.ran.append((name, names))
+            if name == "solve_times":
+                moves.trials.steps.extend(self.proposals)
             return self.ran[-1] != self.stops_at
 
         return strategy
@@ -41,10 +44,11 @@ class Phases:
 
 @pytest.fixture
 def search(monkeypatch):
-    def run_it(goal, steps, *, counts=(), stops_at=None, stop=None, pairs=False, places=()):
+    def run_it(goal, steps, *, counts=(), stops_at=None, stop=None, pairs=False, places=(), seconds=0.0, proposals=()):
         phases = Phases(counts, stops_at)
         monkeypatch.setattr(search_run, "Moves", phases.moves)
-        for name in ("climb", "follow_times", "move_pairs", "solve", "try_all"):
+        phases.proposals.extend(proposals)
+        for name in ("climb", "follow_times", "move_pairs", "solve", "solve_times", "try_all"):
             monkeypatch.setattr(search_run, name, phases.phase(name))
         monkeypatch.setattr(search_run, "time_again", lambda *_: phases.ran.append(("time_again", "")) or True)
         tried = []
@@ -52,7 +56,7 @@ def search(monkeypatch):
         def trials(name, found):
             return SimpleNamespace(
                 name=name, start=Start(name, None), goal=goal, forget_switches=lambda: tried.append(f"forget {name}"),
-                of=lambda levels: tried.append(name) or found,
+                of=lambda levels: tried.append(name) or found, steps=[found], seconds=lambda levels: seconds,
             )  # fmt: skip
 
         by_start = {name: trials(name, found) for name, found in steps.items()}
@@ -138,12 +142,40 @@ def test_pairs_are_moved_only_where_they_have_places(search):
     assert ("move_pairs", "") not in ran
 
 
-def test_times_are_followed_and_measured_again_at_the_end(search):
-    found, ran, _ = search(Goal("ms", None, None, None), {"": step()})
-    assert (found, ran) == ((True, False), [("follow_times", ""), ("time_again", "")])
+TIMED, MANY = Goal("ms", None, None, None), {"": search_run.MOST_EXACT + 1}
 
-    found, ran, _ = search(Goal("ms", None, None, None), {"": step()}, stops_at=("follow_times", ""))
-    assert (found, ran) == ((False, False), [("follow_times", "")])
+
+def test_times_are_followed_and_measured_again_at_the_end(search):
+    found, ran, _ = search(TIMED, {"": step()}, counts=MANY)
+    assert (found, ran) == ((True, False), [("follow_times", ""), ("solve_times", ""), ("time_again", "")])
+
+    for phase, before in (("follow_times", []), ("solve_times", [("follow_times", "")])):
+        found, ran, _ = search(TIMED, {"": step()}, counts=MANY, stops_at=(phase, ""))
+        assert (found, ran) == ((False, False), [*before, (phase, "")])
+
+
+def test_times_are_followed_again_from_a_better_proposal_of_the_solver(search):
+    slow, fast, slower = (dataclasses.replace(step(), ms=ms) for ms in (2.0, 1.0, 3.0))
+    once = [("follow_times", ""), ("solve_times", "")]
+
+    assert search(TIMED, {"": slow}, counts=MANY, proposals=[fast])[1] == [
+        *once,
+        ("follow_times", ""),
+        ("time_again", ""),
+    ]
+    assert search(TIMED, {"": slow}, counts=MANY, proposals=[slower])[1] == [*once, ("time_again", "")]
+
+
+@pytest.mark.parametrize(
+    ("count", "seconds", "exact"),
+    [(64, 1e9, True), (65, 1e9, False), (65, 120.0 / 65, True), (65, 121.0 / 65, False), (2**12, 0.02, True),
+     (2**12 + 1, 0.0, False)],
+)  # fmt: skip
+def test_all_files_are_timed_if_they_are_few_or_timed_soon(search, count, seconds, exact):
+    found, ran, _ = search(TIMED, {"": step()}, counts={"": count}, seconds=seconds)
+
+    assert found == (True, exact)
+    assert (ran == [("try_all", [""])]) == exact
 
 
 def test_a_stop_before_a_start_leaves_it_out(search):

@@ -288,7 +288,18 @@ def test_groups_that_gain_least_from_integers_come_first_and_are_profiled_once(t
     trials = trials_of(watch=watch)
 
     for _ in range(2):
-        assert trials.least_gaining({**A, **B}) == [["b", "c"], ["d"], ["a"]]
+        assert trials.least_gaining({**A, **B}) == [(["b", "c"], -1.0), (["d"], 0.0), (["a"], 2.0)]
     assert watch.profiled == 1
     assert trials.measured.known.groups == [["b", "c"], ["d"], ["a"]]
+    assert trials.measured.known.gains == [-1.0, 0.0, 2.0]
     assert trials_of().least_gaining(A) == []
+
+
+def test_how_long_it_takes_to_time_a_file_is_measured_once_and_kept_in_the_checkpoint(trials_of):
+    first, second, known = Watch(), Watch(), Known()
+
+    seconds = trials_of(watch=first, known=known).seconds(A)
+
+    assert seconds > 0.0
+    assert trials_of(watch=second, known=known).seconds(A) == seconds
+    assert (first.calls, second.calls) == ([False], [])

@@ -59,6 +59,15 @@ def test_a_floor_that_is_not_met_exits_with_1_and_the_bar_comes_to_its_end(cli, 
     assert "/?" not in errors
 
 
+def test_a_placement_that_the_same_samples_chose_and_confirm_is_no_pass(cli, labelled):
+    same = ("search", "tiny.keras", "--data", "answers.npz", "--confirmation-data", "answers.npz")
+    code, out, _ = cli(*same, "--accuracy-floor", "0.5", "--json")
+
+    result = json.loads(out)
+    assert (code, result["passed"], result["met"], result["confirmed_on"]) == (1, False, None, 0)
+    assert "not confirmed: 32 of the 32 confirmation samples also chose the placement" in result["reason"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -1,5 +1,7 @@
 """Search from the bench and from its section: tried, shown, taken over, undone."""
 
+import functools
+
 import pytest
 from small_benches import stopped_when, tiny_data, tiny_model
 
@@ -120,8 +122,11 @@ class HeadInFloat(qdq.CustomQDQInsertionCase):
 
 def test_a_placement_of_a_case_becomes_entries_of_the_spec_in_one_step(bench):
     before = bench.plan
-    found = bench.search(1.0, cases=[HeadInFloat()], samples=16, bits=(), evaluate=_head_is_float)
+    how = {"cases": [HeadInFloat()], "samples": 16, "bits": ()}
+    found = bench.search(1.0, **how, evaluate=_head_is_float, confirm=functools.partial(_head_is_float))
     assert (found.met, found.best.case) == (True, "HeadInFloat")
+    assert bench.search(1.0, **how, evaluate=_head_is_float).met is None
+    assert "Its accuracy is not confirmed" in bench.search_result.reason
     bench.apply_search()
     assert plan_key(bench.plan) == plan_key(found.plan)
     assert [entry.name for entry in bench.spec.layers] == [bench.model.layers[-1].name]
