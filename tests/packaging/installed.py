@@ -59,6 +59,12 @@ bench.calibrate()
 assert bench.export("bench.onnx").passed
 assert len(str(bench.view.graph._esm)) > 10_000, "the widget has no script"
 write_graph_page(bench.plan, "graph.html")
+# The images and the network of a demo of some seconds.
+classes = np.arange(256) % 2
+images = np.random.default_rng(0).normal(classes[:, None, None, None] - 0.5, 1.0, (256, 8, 8, 3)).astype("float32")
+np.savez("images.npz", x_train=images, y_train=classes, x_test=images[:64], y_test=classes[:64])
+x = keras.layers.Dense(32, activation="relu", name="hidden")(keras.layers.Flatten()(image))
+keras.Model(image, keras.layers.Dense(2, activation="softmax", name="head")(x)).save("network.keras")
 print(json.dumps({"keras": keras.__version__, "numpy": np.__version__}))
 """
 
@@ -111,15 +117,26 @@ class Environment:
         return done.stdout
 
 
-def use(environment: Environment, *, demo: bool = True) -> None:
-    """Import, quantize, export with the bench, read a page, run the demo, open the notebook, check a script's types."""
+def use(environment: Environment, *, small: bool = False) -> None:
+    """Import, quantize, export with the bench, read a page, run the demo, open the notebook, check a script's types.
+
+    Args:
+        environment: Where the package is installed.
+        small: Whether the demo takes a network and images of its own, not those that take a minute to train.
+    """
     (environment.work / "use.py").write_text(USE)
     print("imports and the bench:", environment.run("python", "use.py").splitlines()[-1], flush=True)
     assert environment.run("qdq-workbench", "docs", "glossary").startswith("# Glossary\n")
-    if demo:
-        environment.run("qdq-workbench", "demo", "--epochs", "3", "--fine-tune-epochs", "1", "--output", "demo")
-        print("demo:", len(list((environment.work / "demo").iterdir())), "files", flush=True)
+    own = ("--data", "images.npz", "--model", "network.keras") if small else ()
+    shutil.rmtree(environment.work / "demo", ignore_errors=True)
+    environment.run("qdq-workbench", "demo", "--epochs", "3", "--fine-tune-epochs", "1", "--output", "demo", *own)
+    print("demo:", len(list((environment.work / "demo").iterdir())), "files", flush=True)
     open_lab(environment)
+    check_types(environment)
+
+
+def check_types(environment: Environment) -> None:
+    """Check the types of a user's script."""
     (environment.work / "script.py").write_text(SCRIPT)
     found = environment.run("python", "-m", "mypy", "--strict", "--ignore-missing-imports", "script.py", code=1)
     errors = re.findall(r"script\.py:(\d+): error: .*", found)
@@ -156,6 +173,12 @@ def open_lab(environment: Environment) -> None:
         lab.wait(30)
     notebook = json.loads((environment.work / "01_quickstart.ipynb").read_text(encoding="utf-8"))
     print("lab: answered, on a notebook of", len(notebook["cells"]), "cells", flush=True)
+
+
+def show(environment: Environment, screenshot: pathlib.Path) -> None:
+    """Show the bench in a JupyterLab of the environment, in a browser; its graph is painted and takes clicks."""
+    shown = pathlib.Path(__file__).with_name("shown.py").resolve()
+    print("browser:", environment.run("python", str(shown), str(screenshot)).splitlines()[-1], flush=True)
 
 
 def answers(address: str) -> bool:
@@ -199,10 +222,12 @@ def main() -> None:
         environment.pip(*needed.split(), *constraints)
         if options.sbom:
             write_sbom(environment, folder, options.sbom.resolve())
-        environment.pip("mypy", "types-PyYAML")
-        use(environment)
-        environment.pip("--no-deps", "--force-reinstall", str(archive))
-        print("source archive:", environment.run("python", "use.py").splitlines()[-1], flush=True)
+        environment.pip("mypy", "types-PyYAML", "playwright", "pillow")
+        for form in (wheel, archive):
+            print(f"== {form.name}", flush=True)
+            environment.pip("--no-deps", "--force-reinstall", str(form))
+            use(environment)
+            show(environment, folder / "bench.png")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
