@@ -1,0 +1,63 @@
+"""A correct file whose biases are far larger than what its inputs and weights make verifies, at 4 bits too."""
+
+import keras
+import numpy as np
+import onnx
+import pytest
+from keras import layers
+from onnx import numpy_helper
+
+import qdq_workbench as qdq
+
+LARGE = 1e4
+MAKERS = {
+    "dense": lambda: layers.Dense(4, name="dense"),
+    "conv": lambda: layers.Conv2D(4, 3, padding="same", name="conv"),
+    "depthwise": lambda: layers.DepthwiseConv2D(3, padding="same", name="depthwise"),
+}
+
+
+def network(seed, *, normalized):
+    """One branch per class of layer, with channels of large, of small and of no bias, and a reader of its output."""
+    random = np.random.default_rng(seed)
+    keras.utils.set_random_seed(seed)
+    image, outputs = keras.Input((4, 4, 4), name="image"), []
+    for name, make in MAKERS.items():
+        layer = make()
+        x = layer(layers.Flatten()(image) if name == "dense" else image)
+        layer.bias.assign(random.permutation([LARGE, -LARGE, 0.01, 0.0]))
+        if normalized:
+            norm = layers.BatchNormalization(name=f"{name}_norm")
+            x = norm(x)
+            norm.set_weights([random.normal(size=4), *random.normal(size=(2, 4)), random.uniform(0.5, 2.0, 4)])
+        outputs.append(layers.Dense(2, name=f"{name}_head")(layers.ReLU(name=f"{name}_relu")(x)))
+    return keras.Model(image, outputs), random.normal(size=(8, 4, 4, 4)).astype("float32")
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("target", ["onnxruntime", "tensorrt"])
+@pytest.mark.parametrize("normalized", [False, True])
+def test_a_file_with_large_biases_verifies_at_four_bits(tmp_path, normalized, target, seed):
+    model, images = network(seed, normalized=normalized)
+    bits = qdq.LayerQuantizeConfig(weight={"num_bits": 4}, activation={"num_bits": 4})
+    spec = qdq.QuantizationSpec()
+    spec.add("*", match="glob", quantize_output=True, quantize_config=bits)
+    q_model = qdq.quantize_model(model, quantization_spec=spec, target=target)
+    qdq.calibrate(q_model, images, verbose=False)
+    path = qdq.export_onnx(q_model, tmp_path / "model.onnx").path
+    large = [bias for bias in integer_biases(path) if np.abs(bias).max() > LARGE / 4]
+    assert len(large) == (len(MAKERS) if target == "onnxruntime" else 0)  # TensorRT reads them as floats
+    for samples in (images, images[:1]):
+        qdq.verify_onnx(path, q_model, samples).raise_if_failed()
+
+
+def integer_biases(path):
+    """Return the values of the int32 biases of a file."""
+    graph = onnx.load(path).graph
+    constants = {constant.name: numpy_helper.to_array(constant) for constant in graph.initializer}
+    read = [node.input for node in graph.node if node.op_type == "DequantizeLinear"]
+    return [
+        constants[codes] * constants[scale].astype(np.float64)
+        for codes, scale, *_ in read
+        if codes in constants and constants[codes].dtype == np.int32
+    ]
