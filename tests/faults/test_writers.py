@@ -10,7 +10,7 @@ import traceback
 
 import numpy as np
 import pytest
-from faults.small_disk import SmallDisk, short_files
+from faults.small_disk import short_files
 from faults.writers import COMMANDS, WRITERS, Things
 from project import ROOT
 
@@ -41,16 +41,6 @@ _DOORS = {"write_atomically", "write_together", "write_text", "write_folder", "w
 @pytest.fixture(scope="module")
 def things(tmp_path_factory):
     return Things(tmp_path_factory.mktemp("things"))
-
-
-@pytest.fixture(scope="module")
-def disk(tmp_path_factory):
-    disk = SmallDisk(tmp_path_factory.mktemp("disk"))
-    why_not = disk.mount()
-    if why_not:
-        pytest.skip(f"a disk in memory cannot be mounted here: {why_not}")
-    yield disk
-    disk.unmount()
 
 
 @pytest.fixture(autouse=True)

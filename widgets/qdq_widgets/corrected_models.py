@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
-import shutil
-import tempfile
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +19,7 @@ from qdq_widgets.corrections import BY_NAME, SAMPLES, Correction
 from qdq_widgets.data import described, few_samples, kind_of_data
 from qdq_widgets.errors import BenchError, BenchStoppedError
 from qdq_widgets.plain_numbers import whole
+from qdq_widgets.scratch import scratch_folder_of
 from qdq_widgets.snapshots import CORRECTED, FINE_TUNED
 from qdq_widgets.state import BenchState, plan_key
 from qdq_widgets.work import Workshop
@@ -205,8 +203,7 @@ class CorrectedModels:
             if before == start and calibration is self._work.models.calibration:
                 return path
         if self._folder is None:
-            self._folder = pathlib.Path(tempfile.mkdtemp(prefix="qdq-"))
-            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+            self._folder = scratch_folder_of(self)
         path = self._folder / "rounding.npz"
         path.unlink(missing_ok=True)
         return path

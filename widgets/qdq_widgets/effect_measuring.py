@@ -5,9 +5,6 @@ from __future__ import annotations
 import collections
 import itertools
 import pathlib
-import shutil
-import tempfile
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +12,7 @@ import qdq_workbench as qdq
 from qdq_widgets.curves import is_share
 from qdq_widgets.data import count_samples, few_pairs
 from qdq_widgets.errors import BenchError
+from qdq_widgets.scratch import scratch_folder_of
 from qdq_widgets.state import PlanKey, plan_key
 from qdq_widgets.work import Workshop
 
@@ -68,8 +66,7 @@ class PlanMeasurer:
         labelled = isinstance(self._data, tuple) or hasattr(self._data, "element_spec")
         self.metric = "accuracy" if labelled and is_share(metric) else "sqnr"
         self.samples = 0
-        self._folder = pathlib.Path(tempfile.mkdtemp(prefix="qdq-"))
-        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self._folder = scratch_folder_of(self)
         self._numbers = itertools.count()
         self._scores: Any = None
         self._known: dict[tuple[str, PlanKey], Any] = {}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-import tempfile
 from typing import Any
 
 import qdq_workbench as qdq
 from qdq_widgets.background import Job
 from qdq_widgets.events import Events
 from qdq_widgets.plans import Plans
+from qdq_widgets.scratch import scratch_folder
 from qdq_widgets.work import Workshop
 
 PLAN_FILE, _FLOAT = "plan.onnx", "float.onnx"
@@ -44,10 +44,10 @@ class Speed:
             with job.stops():
                 q_model = self._work.models.get(plan)
             settings = {"threads": threads, "rounds": rounds, "batch": batch}
-            with tempfile.TemporaryDirectory(prefix="qdq-") as folder:
+            with scratch_folder() as folder:
                 job.report(None, "writing the files")
                 with job.stops():
-                    path = qdq.export_onnx(q_model, pathlib.Path(folder) / PLAN_FILE, target=plan.target).path
+                    path = qdq.export_onnx(q_model, folder / PLAN_FILE, target=plan.target).path
                 report = profile(self._work, path, job, settings)
             self._work.models.remember_latency(plan, report)
         self._events.tell("speed", "metrics")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import pathlib
-import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +14,7 @@ from qdq_widgets.fitting import evaluate
 from qdq_widgets.graph_tables import computing_nodes
 from qdq_widgets.history import Aside, Step
 from qdq_widgets.plans import Plans
+from qdq_widgets.scratch import scratch_folder
 from qdq_widgets.snapshots import CALIBRATED, Snapshot
 from qdq_widgets.speed import PLAN_FILE, profile
 from qdq_widgets.state import BenchState
@@ -255,10 +254,10 @@ class Variants:
         return work
 
     def _measure_file(self, plan: Any, work: Snapshot, q_model: Any, job: Job) -> Snapshot:
-        with tempfile.TemporaryDirectory(prefix="qdq-") as folder:
+        with scratch_folder() as folder:
             job.report(None, "writing the files")
             with job.stops():
-                report = qdq.export_onnx(q_model, pathlib.Path(folder) / PLAN_FILE, target=plan.target)
+                report = qdq.export_onnx(q_model, folder / PLAN_FILE, target=plan.target)
             if work.size is None:
                 work = work.replace(size=report.bytes)
             if work.latency is None:
