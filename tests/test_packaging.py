@@ -1,6 +1,7 @@
 """The wheel holds both import packages and their data files, and nothing else."""
 
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -75,3 +76,25 @@ def test_the_description_has_no_link_that_leads_nowhere(wheel):
     assert "# QDQ Workbench" in text
     assert "`tests/verification/test_verify.py`" in text
     assert re.findall(r"\]\((?!https?:|#)[^)]*\)", text) == []
+
+
+@pytest.fixture
+def installs(tmp_path):
+    """Return a function that tells what a target of the Makefile installs in a fresh clone."""
+    if shutil.which("make") is None:
+        pytest.skip("needs make")
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+
+    def told(target):
+        command = ["make", "--dry-run", target, f"PYTHON={sys.executable}", "TF=tensorflow-cpu"]
+        done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+        return re.findall(r"pip -qq install ([^;&|}\n]*)", done.stdout)
+
+    return told
+
+
+def test_a_build_installs_the_build_tool_and_nothing_else(installs):
+    assert [what.strip().strip('"') for what in installs("build")] == ["build>=1.2"]
+    assert [what.strip().strip('"') for what in installs("installed")] == ["build>=1.2"]
+    assert len(installs("lint")) > 1  # the developer environment
