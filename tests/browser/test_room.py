@@ -63,8 +63,9 @@ def set_theme(bench, theme):
     bench.page.wait_for_timeout(800)  # the minimap is painted again when the colours are there
 
 
+@pytest.mark.filterwarnings("always::browser.golden_pictures.OtherPicturesWarning")
 def test_every_pane_looks_as_it_did(bench, request):
-    pictures = GoldenPictures(bench.page, request.config.getoption("--regen-golden"), SCREENSHOTS)
+    pictures = GoldenPictures(bench.page, request, SCREENSHOTS)
     bench.notebook.ask("wb.select('b')")
     bench.root.locator(".qdq-title", has_text="b").first.wait_for()
     for theme in ("JupyterLab Dark", "JupyterLab Light"):
