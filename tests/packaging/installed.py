@@ -199,7 +199,13 @@ def write_sbom(environment: Environment, folder: pathlib.Path, place: pathlib.Pa
     subprocess.run(
         [tool / "bin" / "cyclonedx-py", "environment", "--output-file", written, environment.bin / "python"], check=True
     )
-    print("SBOM:", written, len(json.loads(written.read_text())["components"]), "packages", flush=True)
+    parts = json.loads(written.read_text(encoding="utf-8"))
+    for part in parts["components"]:  # where the wheel lay on this machine is nobody's business
+        part["externalReferences"] = [
+            each for each in part.get("externalReferences", []) if not each["url"].startswith("file:")
+        ]
+    written.write_text(json.dumps(parts, indent=2) + "\n", encoding="utf-8")
+    print("SBOM:", written.name, len(parts["components"]), "packages", flush=True)
 
 
 def main() -> None:
