@@ -221,14 +221,22 @@ class Notebook:
 
     def save_and_reload(self) -> None:
         """Save the notebook and load the page again, as F5 does, until the bench is there; the kernel goes on."""
-        answer_of(self.page, _SAVE)
+        self.save()
         for _ in range(3):
-            self.page.reload()
-            self._opened()
+            self.load_again()
             # On a loaded machine JupyterLab itself sometimes says "model not found", until the page is loaded again.
             if self._shows_a_bench():
                 return
         raise AssertionError("JupyterLab found no bench in the page that was loaded again, three times")
+
+    def save(self) -> None:
+        """Save the notebook."""
+        answer_of(self.page, _SAVE)
+
+    def load_again(self) -> None:
+        """Load the page again, whatever it then shows."""
+        self.page.reload()
+        self._opened()
 
     def _shows_a_bench(self) -> bool:
         end = time.monotonic() + PATIENCE

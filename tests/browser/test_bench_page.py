@@ -3,7 +3,7 @@
 import types
 
 import pytest
-from browser.bench_page import SIDE_PANES, WORK_PANES, BenchPage
+from browser.bench_page import FILLS, SIDE_PANES, WORK_PANES, BenchPage
 from browser.conftest import SCREENSHOTS
 from browser.jupyter import answer_of
 
@@ -43,11 +43,8 @@ def count():
 stopped = []
 _ = wb.jobs.start(count, stopped.append)
 """
-FILLS = """() => {
-  const figures = [...document.querySelectorAll('.qdq-figure')].filter((figure) => figure.clientWidth > 0);
-  return figures.length > 0 && figures.every((figure) =>
-    Math.abs(figure.clientWidth - (figure.querySelector('.main-svg')?.clientWidth ?? 0)) <= 2);
-}"""
+PICTURE = """(index) =>
+  window.testNotebook.content.widgets[index].node.querySelector('.jp-RenderedSVG')?.checkVisibility()"""
 ICONS = """(root) => [root, ...root.querySelectorAll('*')].filter((el) =>
   getComputedStyle(el, '::before').content.includes('\\uf127')).length"""
 IN_VIEW = """() => {
@@ -62,6 +59,9 @@ def apply_and_undo(bench):
     bench.badge("block1_conv", "weight").click()
     bench.root.locator(".qdq-title", has_text="block1_conv").wait_for()
     bench.root.locator(".qdq-verdict").first.wait_for()
+    bench.click("Show in the graph")  # what the fix would change
+    bench.root.locator(".qdqw-diffline", has_text="Preview: ").wait_for(timeout=30_000)
+    assert bench.value("wb.history.position") == "1"
     bench.root.get_by_role("button", name="Quantize every layer of this class as this one is").click()
     bench.wait_until("wb.history.position == 2")
     bench.page.keyboard.press("Control+z")
@@ -70,6 +70,27 @@ def apply_and_undo(bench):
     bench.root.locator(".qdq-title", has_text="chain").wait_for()
     bench.layer("block1_conv").locator("text.title").click()
     bench.root.locator(".qdq-switch-label", has_text="weights").wait_for()
+    change_what_was_selected_again(bench, "block1_conv")
+    for again in range(2):  # a group: selected, cleared, and selected again
+        bench.layer("block1_conv").locator("text.title").click()
+        bench.layer("block2_conv").locator("text.title").click(modifiers=["Control"])
+        bench.wait_until("wb.selection == ('block1_conv', 'block2_conv')")
+        if not again:
+            bench.page.keyboard.press("Escape")
+            bench.wait_until("wb.selection == ()")
+    change_what_was_selected_again(bench, "block2_conv")
+
+
+def change_what_was_selected_again(bench, layer):
+    """The error of a selection that was cleared came with the next change."""
+    position = int(bench.value("wb.history.position"))
+    bench.badge(layer, "weight").click()
+    bench.wait_until(f"wb.history.position == {position + 1}")
+    bench.root.locator(".qdqw-diffline").wait_for()
+    bench.page.keyboard.press("Control+z")
+    bench.wait_until(f"wb.history.position == {position}")
+    assert bench.root.locator(".qdq-error:visible").count() == 0
+    bench.root.locator(".qdq-switch-label:visible", has_text="weights").wait_for()
 
 
 def help_and_fit(bench):
@@ -233,9 +254,21 @@ def test_a_score_that_is_stopped_is_no_error(notebook, index):
     assert bench.value("wb.stage") == "calibrated"
 
 
+def test_data_of_another_shape_are_named_in_the_pane(notebook, index):
+    cropped = "train_data=(samples[0][:, :3, :3], samples[1]), "
+    notebook.replace_and_run(index, ROUNDING.replace("train_data=samples, ", f"{cropped}calibration_data=samples[0], "))
+    bench = BenchPage(notebook, index, SCREENSHOTS)
+    bench.open("Training")
+    bench.click("Fine-tune")
+    said = bench.root.locator(".qdq-error:visible", has_text="train_data and the model do not fit")
+    said.wait_for()
+    assert "please report" not in said.inner_text()
+
+
 def test_a_page_that_is_loaded_again_and_a_kernel_that_dies(notebook, index):
     notebook.replace_and_run(index, CODE)
     bench = BenchPage(notebook, index, SCREENSHOTS)
+    assert bench.page.evaluate(PICTURE, index) is False  # there, and hidden
     apply_and_undo(bench)
     help_and_fit(bench)
 
@@ -279,6 +312,18 @@ def test_a_page_that_is_loaded_again_and_a_kernel_that_dies(notebook, index):
     assert "spec.add('conv'" in bench.root.locator("textarea:visible").first.input_value()
     copy_the_code(bench)
     bench.screenshot("kernel_gone")
+    reopen(bench, index)
+
+
+def reopen(bench, index):
+    """Without the widgets of the kernel that is gone, the saved notebook shows the picture."""
+    notebook = bench.notebook
+    notebook.save()
+    notebook.load_again()
+    notebook.scroll_to(index)
+    notebook.page.wait_for_function(PICTURE, arg=index, timeout=60_000)
+    notebook.page.screenshot(path=SCREENSHOTS / "reopened.png")
+    assert bench.page.locator(".qdq-bench").count() == 0
 
 
 @pytest.mark.parametrize("width", [750, 436])

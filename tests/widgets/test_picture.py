@@ -1,9 +1,12 @@
 """The static picture of a plan: an SVG image that says what the target executes."""
 
+import json
+import types
 import xml.etree.ElementTree as ET
 
 import keras
 import pytest
+from ipywidgets.embed import dependency_state
 from keras import layers
 from small_benches import tiny_data, tiny_model
 
@@ -123,17 +126,85 @@ def test_the_file_is_an_svg_or_is_refused(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["graph.svg"]
 
 
-def test_a_displayed_bench_leaves_a_picture_with_its_scores_in_the_notebook(monkeypatch):
-    shown = []
-    monkeypatch.setattr("IPython.display.display", lambda forms, **how: shown.append((forms, how)))
+class Cell:
+    """The outputs of a cell, as a notebook keeps them."""
+
+    def __init__(self):
+        self.outputs = []
+
+    def display(self, forms, *, raw, display_id=False):
+        assert raw
+        self.outputs.append(forms)
+        return types.SimpleNamespace(update=self.update) if display_id else None
+
+    def update(self, forms, *, raw):
+        assert raw
+        self.outputs[-1] = forms
+
+    def said(self):
+        return " ".join(texts(ET.fromstring(self.outputs[-1]["image/svg+xml"])))  # noqa: S314 - our own text
+
+    def as_html(self):
+        """Return what nbconvert makes of the saved notebook."""
+        exporters, notebooks = (pytest.importorskip(name) for name in ("nbconvert.exporters", "nbformat.v4"))
+        outputs = [notebooks.new_output("display_data", forms) for forms in self.outputs]
+        cell = notebooks.new_code_cell("wb", outputs=outputs)
+        return exporters.HTMLExporter().from_notebook_node(notebooks.new_notebook(cells=[cell]))[0]
+
+
+@pytest.fixture
+def cell(monkeypatch):
+    found = Cell()
+    monkeypatch.setattr("IPython.display.display", found.display)
+    monkeypatch.delenv("VSCODE_PID", raising=False)
+    return found
+
+
+def test_a_displayed_bench_leaves_a_picture_with_its_scores_in_the_notebook(cell, tmp_path):
     bench = Workbench(tiny_model(), train_data=tiny_data(), validation_data=tiny_data(32), target="onnxruntime")
-    bench.calibrate()
-    bench.evaluate()
     bench._ipython_display_()
-    ((forms, how),) = shown
-    assert how == {"raw": True}
-    assert forms["application/vnd.jupyter.widget-view+json"]["model_id"] == bench.view.widget.model_id
-    said = " ".join(texts(ET.fromstring(forms["image/svg+xml"])))  # noqa: S314 - our own text
-    assert "4 of 4 computing layers quantized, 100.0 % of the work in INT8, calibrated, FP32 " in said
-    assert "PTQ " in said
-    assert len(forms["image/svg+xml"]) < 20_000
+    live, picture = cell.outputs
+    assert "run this cell" in live["text/plain"]
+    assert "image/svg+xml" not in live
+    assert live["application/vnd.jupyter.widget-view+json"]["model_id"] == bench.view.widget.model_id
+    assert picture["text/plain"] == repr(bench)
+    assert "planned" in cell.said()
+    bench._ipython_display_()
+    assert len(cell.outputs) == 4
+    bench.calibrate()  # scores too
+    assert "4 of 4 computing layers quantized, 100.0 % of the work in INT8, calibrated, FP32 " in cell.said()
+    assert "PTQ " in cell.said()
+    assert len(cell.outputs) == 4
+    assert "planned" in picture["text/plain"]  # of the display before
+    bench.toggle("head", "weight", on=False)
+    bench.save(tmp_path / "bench")
+    assert "3 of 4 computing layers quantized" in cell.said()
+    assert len(cell.outputs[-1]["image/svg+xml"]) < 20_000
+
+
+def test_nbconvert_shows_the_picture_of_a_saved_notebook(cell):
+    bench = Workbench(tiny_model(), target="onnxruntime")
+    bench._ipython_display_()
+    page = cell.as_html()
+    assert cell.outputs[-1]["image/svg+xml"] in page or "data:image/svg+xml;base64," in page
+    assert page.index("run this cell") < page.rindex("svg+xml" if "svg+xml;base64" in page else "<svg")
+    assert "VBox(" not in page
+
+
+def test_a_host_that_would_show_both_gets_one_output(cell, monkeypatch):
+    monkeypatch.setenv("VSCODE_PID", "1")
+    bench = Workbench(tiny_model(), target="onnxruntime")
+    bench._ipython_display_()
+    (forms,) = cell.outputs
+    assert {"application/vnd.jupyter.widget-view+json", "image/svg+xml", "text/plain"} <= set(forms)
+
+
+@pytest.mark.slow
+def test_the_widgets_of_a_large_network_are_saved_in_less_than_a_megabyte():
+    """As JupyterLab saves them: all widgets of the bench, without values that are the defaults."""
+    model = keras.applications.EfficientNetB7(weights=None, input_shape=(64, 64, 3), classes=2)
+    bench = Workbench(model, target="onnxruntime")
+    state = dependency_state(bench.view.widget, drop_defaults=True)
+    graph = state[bench.view.graph.model_id]["state"]
+    assert len(json.dumps(state)) < 1_000_000
+    assert set(graph) >= {"graph"}

@@ -4,6 +4,7 @@ import threading
 from types import SimpleNamespace
 
 import ipywidgets as widgets
+import keras
 import pytest
 
 import qdq_workbench as qdq
@@ -261,3 +262,16 @@ def test_an_action_that_nobody_knows_does_nothing(bench):
     bench.view._on_action({"action": "format"})
     forget()
     assert events == []
+
+
+def test_a_recurrent_network_on_tensorrt_is_not_green():
+    """Its cards were coloured by the plan, while the target runs the LSTM in float."""
+    steps = keras.Input((5, 3), name="steps")
+    head = keras.layers.Dense(2, name="head")(keras.layers.LSTM(4, name="lstm")(steps))
+    bench = Workbench(keras.Model(steps, head, name="recurrent"), target="tensorrt")
+    colors = bench.view.graph.colors
+    place = [node.name for node in bench.graph.nodes].index("lstm")
+    assert bench.coloring == "precision"
+    assert bench.explanation.for_layer("lstm").status == "float"
+    assert colors["statuses"][colors["status_of"][place]] == "float"
+    assert colors["why"][place]

@@ -2,23 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
 from typing import Any
 
 from qdq_widgets.header import summary_texts
 from qdq_widgets.picture import graph_picture
 from qdq_widgets.targets import verdicts
 
+_WITHOUT_WIDGETS = "QDQ Workbench: run this cell to use it. The picture below shows what it showed last."
+
 
 def display_bench(bench: Any) -> None:
-    """Display a bench as the output of a cell.
+    """Display a bench as the outputs of a cell: its widgets, and a picture that follows the work.
 
-    The picture stays in the saved notebook, with the scores of this moment: GitHub, nbconvert and nbviewer show it in
-    place of the widgets.
+    The picture stays in the saved notebook: a reopened one, GitHub, nbconvert and nbviewer show it in place of the
+    widgets. The style of a bench that is alive hides the picture behind it. Hosts that would show both get one output.
     """
     from IPython.display import display
 
+    widget = bench.view.widget._repr_mimebundle_()
+    if "google.colab" in sys.modules or "VSCODE_PID" in os.environ:
+        display({**widget, **_picture(bench)}, raw=True)  # type: ignore[no-untyped-call]
+        return
+    display({**widget, "text/plain": _WITHOUT_WIDGETS}, raw=True)  # type: ignore[no-untyped-call]
+    view, follows = bench.view, bench.view.picture is not None
+    view.picture = display(_picture(bench), raw=True, display_id=True)  # type: ignore[no-untyped-call]
+
+    def follow(event: str) -> None:
+        """Draw the picture of the last display anew after every long task; a save is one."""
+        if event == "job" and bench.jobs.current is None:
+            with contextlib.suppress(Exception):  # a picture must not fail the task
+                view.picture.update(_picture(bench), raw=True)
+
+    if view.picture is not None and not follows:  # None outside of IPython
+        bench.subscribe(follow)
+
+
+def _picture(bench: Any) -> dict[str, str]:
     explanation, unknown = verdicts(bench)
     lines = [", ".join(summary_texts(bench)[1:])]  # without the number of pairs, which the picture has already
     picture = graph_picture(bench.plan, None if unknown else explanation, lines)
-    forms = {**bench.view.widget._repr_mimebundle_(), "image/svg+xml": picture}
-    display(forms, raw=True)  # type: ignore[no-untyped-call]
+    return {"image/svg+xml": picture, "text/plain": repr(bench)}

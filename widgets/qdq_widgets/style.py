@@ -32,6 +32,7 @@ _STYLE = """
   --qdq-raised: var(--jp-layout-color2, #f5f5f5);
   border: 1px solid var(--qdq-line); border-radius: 6px; background: var(--qdq-ground); color: var(--qdq-text);
   overflow: hidden; font-size: 13px; }
+.jp-OutputArea-child:has(.qdq-bench) + .jp-OutputArea-child:has(> .jp-RenderedSVG) { display: none; }
 .qdq-bench .qdq-bar { padding: 6px 10px; background: var(--qdq-raised); border-bottom: 1px solid var(--qdq-line); }
 .qdq-bench .qdq-bar > .qdq-flows, .qdq-bench .qdq-flows > .widget-html-content { display: contents; }
 .qdq-bench .widget-hbox > .jupyter-button { flex-shrink: 0; max-width: 100%; }

@@ -91,6 +91,7 @@ class BenchView:
         self._showing = False
         self._statuses: dict[str, str] = {}
         self._history = bench.history
+        self.picture: Any = None  # the `DisplayHandle` of the last displayed picture
         whole = uuid.uuid4().hex  # id of the outer widget, whose content the graph's script keeps up to date
         self.graph = GraphView(bench.plan, height=bench.height, whole=whole)
         self.side = PaneTabs([kind(bench) for kind in panes.SIDE], self._lock)
