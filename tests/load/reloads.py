@@ -14,14 +14,20 @@ many = np.repeat(few[0], 256, axis=0), np.repeat(few[1], 256)
 wb = Workbench(net, train_data=many, validation_data=many, calibration_data=many[0], target='onnxruntime')
 wb
 """
+# A plan is scored when it is calibrated, another one not yet.
 WORKS = {
     "calibration": "wb.calibrate(batch_size=1)",
+    "score": "(wb.configure('b0_conv1', 'weight', num_bits=4), wb.evaluate(batch_size=1))",
     "sensitivity": "wb.sensitivity(samples=16384)",
+    "diagnosis": "wb.diagnose(samples=16384)",
+    "speed": "wb.measure_speed(rounds=100000)",
     "fine-tuning": "wb.fine_tune(epochs=1000)",
     "learning the rounding": "wb.correct('learn_rounding', steps=20000)",
     "search": "wb.search(accuracy_floor=0.99, samples=16384)",
     "export": "wb.export('reloaded.onnx', certificate=True)",
 }
+# An export has two parts and no progress within them, a scoring of one model no parts.
+NO_PROGRESS = ("export", "evaluation")
 
 
 def reload_during(bench, work, call):
@@ -58,7 +64,7 @@ def _shown_and_stopped(bench, label):
     while len(seen) < 2 and _stop(bench).is_visible() and time.monotonic() < end:
         seen.add((foot.inner_text(), foot.locator(".progress-bar").first.get_attribute("style")))
         bench.page.wait_for_timeout(250)
-    if len(seen) < 2 and label != "export":  # which has two parts, and no progress within them
+    if len(seen) < 2 and label not in NO_PROGRESS:
         found.append(f"the progress stands still: {seen}")
     if _stop(bench).is_visible():
         _stop(bench).click()
