@@ -72,7 +72,7 @@ def gptq_weights(
         Frantar et al. 2022, arXiv:2210.17323, section 3.3 and algorithm 1.
 
     Example:
-        >>> import keras
+        >>> import keras, numpy as np
         >>> import qdq_workbench as qdq
         >>> keras.utils.set_random_seed(0)
         >>> image = keras.Input((64,), name="image")
