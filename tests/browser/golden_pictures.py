@@ -8,6 +8,7 @@ about the size and show something, and a warning in the summary of the tests say
 
 import io
 import json
+import pathlib
 import warnings
 
 import numpy as np
@@ -26,7 +27,14 @@ FONTS = """() => ['sans-serif', 'monospace', 'system-ui'].map((family) => {
 
 
 class OtherPicturesWarning(UserWarning):
-    """The pictures were taken with another browser or other fonts, so they could not be compared."""
+    """The pictures were taken with another browser, other fonts or on another processor: they could not be compared."""
+
+
+def vectors():
+    """Return the vector instructions of the processor, for which TensorFlow has kernels that round differently."""
+    told = pathlib.Path("/proc/cpuinfo")
+    flags = set(told.read_text(encoding="utf-8").split()) if told.exists() else set()
+    return sorted(flags & {"avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx_vnni", "amx_int8", "asimd"})
 
 
 class GoldenPictures:
@@ -36,17 +44,21 @@ class GoldenPictures:
         page: The page that draws them.
         request: Of the test; it may ask for new ones.
         differences: Folder for the pictures that differ.
+        computed: Whether the pictures show numbers that TensorFlow computed.
     """
 
-    def __init__(self, page, request, differences):
+    def __init__(self, page, request, differences, *, computed=False):
         self._again, self._differences = request.config.getoption("--regen-golden"), differences
         self.unequal = []
-        made_with = {"chromium": page.context.browser.version.split(".")[0], "fonts": page.evaluate(FONTS)}
+        browser = {"chromium": page.context.browser.version.split(".")[0], "fonts": page.evaluate(FONTS)}
+        made_with = {**browser, "vectors": vectors()}
         if self._again:
             FOLDER.mkdir(parents=True, exist_ok=True)
             MADE_WITH.write_text(json.dumps(made_with) + "\n", encoding="utf-8")
         self._wrong = wrong_with
         known = json.loads(MADE_WITH.read_text(encoding="utf-8"))
+        if not computed:
+            known, made_with = ({key: made[key] for key in browser} for made in (known, made_with))
         if known != made_with:
             self._wrong = wrong_at_a_glance
             warnings.warn(

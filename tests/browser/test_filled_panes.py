@@ -62,7 +62,7 @@ def bench(open_notebook):
 
 
 def test_the_panes_of_a_bench_with_results_look_as_they_did(bench, request):
-    pictures = GoldenPictures(bench.page, request, SCREENSHOTS)
+    pictures = GoldenPictures(bench.page, request, SCREENSHOTS, computed=True)
     for theme in ("JupyterLab Dark", "JupyterLab Light"):
         set_theme(bench, theme)
         for side, work in PANES:

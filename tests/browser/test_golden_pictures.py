@@ -5,6 +5,7 @@ import json
 import types
 
 import pytest
+from browser import golden_pictures
 from browser.golden_pictures import FOLDER, MADE_WITH, SMALLER, GoldenPictures, OtherPicturesWarning
 from PIL import Image, ImageDraw
 
@@ -12,7 +13,7 @@ NAME = "light_training_inspector"
 KNOWN = json.loads(MADE_WITH.read_text(encoding="utf-8"))
 
 
-def compared(tmp_path, *, chromium=KNOWN["chromium"], change=lambda picture: picture):
+def compared(tmp_path, *, chromium=KNOWN["chromium"], change=lambda picture: picture, computed=False):
     """Compare a stored picture, changed, as if a Chromium had drawn it."""
     with Image.open(FOLDER / f"{NAME}.png") as golden:
         drawn = change(golden.convert("RGB").resize([SMALLER * side for side in golden.size], Image.Resampling.NEAREST))
@@ -25,7 +26,7 @@ def compared(tmp_path, *, chromium=KNOWN["chromium"], change=lambda picture: pic
     )
     locator = types.SimpleNamespace(page=page, screenshot=lambda **_: written.getvalue())
     request = types.SimpleNamespace(config=types.SimpleNamespace(getoption=lambda _: False))
-    pictures = GoldenPictures(page, request, tmp_path)
+    pictures = GoldenPictures(page, request, tmp_path, computed=computed)
     pictures.look(NAME, locator)
     return pictures.unequal
 
@@ -53,3 +54,11 @@ def test_another_browser_has_to_draw_something_and_the_summary_says_so(tmp_path)
     with pytest.warns(OtherPicturesWarning):
         (found,) = compared(tmp_path, chromium="999", change=blank)
     assert "1 colours" in found
+
+
+def test_numbers_that_another_processor_computed_are_not_compared(tmp_path, monkeypatch):
+    monkeypatch.setattr(golden_pictures, "vectors", lambda: ["another"])
+    (found,) = compared(tmp_path, change=with_a_box)
+    assert "points differ" in found
+    with pytest.warns(OtherPicturesWarning, match="another"):
+        assert compared(tmp_path, change=with_a_box, computed=True) == []
