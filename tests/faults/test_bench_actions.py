@@ -19,6 +19,7 @@ SEARCHING = {"accuracy_floor": 0.0, "samples": 16, "verbose": False}
 #: What is done, given a bench and the path of a checkpoint.
 ACTIONS = {
     "calibrate": lambda bench, _: bench.calibrate(),
+    "calibrate(checkpoint=)": lambda bench, path: bench.calibrate(checkpoint=path),
     "evaluate": lambda bench, _: bench.evaluate(),
     "correct_biases": lambda bench, _: bench.correct("correct_biases"),
     "learn_rounding": lambda bench, _: bench.correct("learn_rounding", **ROUNDING),
@@ -26,6 +27,7 @@ ACTIONS = {
     "search": lambda bench, _: bench.search(**SEARCHING),
     "search(checkpoint=)": lambda bench, path: bench.search(checkpoint=path, **SEARCHING),
     "fine_tune": lambda bench, _: bench.fine_tune(1),
+    "fine_tune(checkpoint=)": lambda bench, path: bench.fine_tune(1, checkpoint=path),
     "sensitivity": lambda bench, _: bench.sensitivity(samples=16),
     "sensitivity(checkpoint=)": lambda bench, path: bench.sensitivity(samples=16, checkpoint=path),
     "diagnose": lambda bench, _: bench.diagnose(samples=16),
