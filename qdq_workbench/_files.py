@@ -343,9 +343,10 @@ def as_path(path: Any, error: type[FileAccessError]) -> pathlib.Path:
         or len(os.fsencode(path)) > _LONGEST_PATH
         or any(len(os.fsencode(part)) > _LONGEST_NAME for part in pathlib.Path(path).parts)
     ):
+        hint = " A report has the path of its file: pass report.path." if hasattr(path, "path") else ""
         raise error(
             f"A path must be a string or a pathlib.Path of up to {_LONGEST_PATH} bytes; its parts may have up to "
-            f"{_LONGEST_NAME} bytes and no null byte. Received: path={(str(path) if is_name else path)!r:.80}"
+            f"{_LONGEST_NAME} bytes and no null byte.{hint} Received: path={(str(path) if is_name else path)!r:.80}"
         )
     return pathlib.Path(path)
 

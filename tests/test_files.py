@@ -8,13 +8,22 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 
 import pytest
 
 from qdq_workbench import _files, _scratch
-from qdq_workbench._files import lock_folder, write_atomically, write_folder, write_text, write_together, writes_text
+from qdq_workbench._files import (
+    as_path,
+    lock_folder,
+    write_atomically,
+    write_folder,
+    write_text,
+    write_together,
+    writes_text,
+)
 from qdq_workbench._scratch import scratch_folder
-from qdq_workbench.errors import OutputPathError
+from qdq_workbench.errors import FileAccessError, OutputPathError
 
 
 def names(folder):
@@ -212,3 +221,9 @@ def test_a_locked_folder_is_entered_by_one_after_the_other(tmp_path):
     assert order[::2] == order[1::2]
     with pytest.raises(OutputPathError, match="existing folder"), lock_folder(tmp_path / "missing"):
         pass
+
+
+def test_a_report_in_place_of_its_path_is_told_where_the_path_is():
+    report = types.SimpleNamespace(path=pathlib.Path("model.onnx"))
+    with pytest.raises(FileAccessError, match=r"pass report\.path\. Received: path=namespace"):
+        as_path(report, FileAccessError)
