@@ -23,6 +23,21 @@ wb = Workbench(keras.Model(image, x, name='chain'), target='onnxruntime',
                calibration_data=np.zeros((4, 8, 8, 3), 'float32'))
 wb
 """
+SCORED = """
+keras.utils.set_random_seed(0)
+image = keras.Input((4, 4, 2), name='image')
+flat = keras.layers.Flatten(name='flat')(keras.layers.Conv2D(3, 3, name='conv')(image))
+net = keras.Model(image, keras.layers.Dense(3, activation='softmax', name='head')(flat), name='scored')
+net.compile('adam', 'sparse_categorical_crossentropy', metrics=['accuracy'])
+samples = np.random.default_rng(0).normal(size=(64, 4, 4, 2)).astype('float32'), np.arange(64) % 3
+wb = Workbench(net, train_data=samples, validation_data=samples, target='onnxruntime')
+wb.effects.measuring = False
+_ = wb.calibrate(), wb.keep_variant('PTQ'), wb.fine_tune(1), wb.measure_speed(), wb.diagnose()
+_ = wb.toggle('conv', 'weight', on=False), wb.keep_variant('conv in float'), wb.measure_variants(), wb.sensitivity()
+_ = wb.toggle('head', 'weight', on=False)
+wb.select('conv')
+wb
+"""
 ROWS_IN_VIEW = """() => {
   const box = document.querySelector('svg[role=tree]').getBoundingClientRect();
   const cards = [...document.querySelectorAll('.qdqw-card')].map((card) => card.getBoundingClientRect());
@@ -112,6 +127,11 @@ def test_the_tip_of_a_pair_tells_its_scale_in_words_that_are_whole(bench):
     bench.screenshot("pair")
 
 
+def axe_rules(theme):
+    """Return the options of axe: a theme changes colours alone."""
+    return {"runOnly": ["color-contrast"]} if theme.endswith("Light") else {}
+
+
 def test_axe_finds_nothing_serious(bench):
     if not AXE.exists():
         pytest.skip("needs `npm ci` in widgets/")
@@ -119,7 +139,7 @@ def test_axe_finds_nothing_serious(bench):
     bench.page.evaluate(AXE.read_text())
     for theme in ("JupyterLab Dark", "JupyterLab Light"):
         set_theme(bench, theme)
-        rules = {"runOnly": ["color-contrast"]} if theme.endswith("Light") else {}  # a theme changes colours alone
+        rules = axe_rules(theme)
         for title in SIDE_PANES[1:] + WORK_PANES:
             bench.open(title)
             assert answer_of(bench.page, SERIOUS, rules) == [], (theme, title)
@@ -175,3 +195,43 @@ def test_nothing_moves_where_the_reader_wants_no_motion(bench):
         moving[wish] = bench.page.evaluate(MOVING)
     assert moving["reduce"] == 0
     assert moving["no-preference"] > 0
+
+
+def test_axe_finds_nothing_serious_in_a_scored_bench(bench):
+    """With plotly's figures in the panes, two graphs, the help open, and on the whole page."""
+    if not AXE.exists():
+        pytest.skip("needs `npm ci` in widgets/")
+    index = bench.notebook.index_of("name='chain'")
+    bench.notebook.replace_and_run(index, SCORED)
+    scored = BenchPage(bench.notebook, index, SCREENSHOTS)
+    page = scored.page
+    page.evaluate(AXE.read_text())
+    found = []
+    for theme in ("JupyterLab Dark", "JupyterLab Light"):
+        set_theme(scored, theme)
+
+        def look(what, theme=theme):
+            page.wait_for_timeout(300)
+            problems = answer_of(page, SERIOUS, axe_rules(theme))
+            found.extend((theme, what, problem) for problem in problems)
+
+        for side, work in itertools.zip_longest(SIDE_PANES[1:], WORK_PANES, fillvalue="Variants"):
+            scored.open(side)
+            scored.open(work)
+            look((side, work))
+        scored.root.get_by_role("button", name="Keys and colours (?)").click()
+        scored.root.get_by_role("dialog", name="Keys and colours").wait_for()
+        look("help")
+        page.keyboard.press("Escape")
+        scored.open("Variants")
+        scored.click("Side by side")
+        scored.root.locator(".qdqw-picture:visible").nth(1).wait_for()
+        look("two graphs")
+        scored.root.get_by_role("button", name="Whole page").click()
+        scored.wait_until("wb.view.room.full_page")
+        look("the whole page with two graphs")
+        scored.root.locator("[aria-label^='Back to one graph']").click()
+        look("the whole page")
+        scored.root.get_by_role("button", name="Back to the notebook").click()
+        scored.wait_until("not wb.view.room.full_page")
+    assert found == []
