@@ -52,7 +52,9 @@ def needed_tensors(plan: PlacementPlan) -> dict[tuple[str, str], bool]:
         add(layers, node.layer, certain=certain and not node.opaque)
         reads = certain and _reads_all(plan, node, tensors)
         for index, tensor in enumerate(node.inputs):
-            read(tensor, node.name, index, certain=reads)
+            # A layer may ignore its mask, as a BatchNormalization does at inference.
+            is_mask = bool(node.arguments) and "mask" in node.arguments[index]
+            read(tensor, node.name, index, certain=reads and not is_mask)
     for placement in plan.placements:
         if placement.weight is not None and placement.layer in layers:
             needs["weight", placement.tensor] = layers[placement.layer]
