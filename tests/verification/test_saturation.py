@@ -101,6 +101,28 @@ def test_exact_sums_explain_only_what_they_repair(large_sums, with_model, exact_
         assert any("exact sums; with default settings 1" in check.detail for check in report.checks)
 
 
+def test_exact_sums_are_tried_before_what_runs_the_model_once_per_pair(large_sums, monkeypatch):
+    path, q_model, data = large_sums
+    run_sessions, make, saturating = parity.run_session, parity.make_session, []
+
+    def made(proto, **how):
+        session = make(proto, **how)
+        if how["optimized"] and not how.get("exact_sums"):
+            saturating.append(session)
+        return session
+
+    def ran(session, inputs):
+        shift = 1.0 if any(session is one for one in saturating) else 0.0
+        return {name: values + shift for name, values in run_sessions(session, inputs).items()}
+
+    monkeypatch.setattr(parity, "make_session", made)
+    monkeypatch.setattr(parity, "run_session", ran)
+    monkeypatch.setattr(parity, "may_saturate", lambda _: True)
+    monkeypatch.setattr(parity.Parity, "_moved_behind", lambda *_: pytest.fail("the model was run for known errors"))
+    report = qdq.verify_onnx(path, q_model, data=data).raise_if_failed()
+    assert any("exact sums; with default settings 1" in check.detail for check in report.checks)
+
+
 def test_weights_that_several_kernels_read(tmp_path):
     """ONNX Runtime refuses them in its exact kernels as they are in the file."""
     model = nested_net()
