@@ -294,10 +294,10 @@ class LatencyReport(LoadedReport):
             low, high = self.speedup_interval
             lines.append(
                 f"{self.speedup:.2f} times as fast as {self.baseline.path} ({self.baseline.total_ms:.3f} ms); "
-                f"{self.interval_name} {low:.2f} to {high:.2f}; the file beside itself: within {self.noise:.1%}"
+                f"{self.interval_name} {low:.2f} to {high:.2f}; noise (the same file measured twice): {self.noise:.1%}"
             )
         else:
-            lines.append(f"noise: the file beside itself differs by up to {self.noise:.1%}")
+            lines.append(f"noise (the same file measured twice): {self.noise:.1%}")
         lines += self.remarks
         rows = [(entry.ms, entry.share, entry.layer, ", ".join(entry.kernels), _with(entry)) for entry in self.ranked()]
         rows += [(entry.ms, entry.share, entry.name, KINDS[entry.what], "") for entry in self.others]

@@ -187,7 +187,7 @@ def test_the_summary_lists_the_slowest_layer_first_then_the_rest_in_columns():
     head = "f.onnx: 4.000 ms per run (90 % below 4.500, 99 % below 5.250), 7 runs of batch 2, "
     assert report.summary().splitlines() == [
         f"{head}ONNX Runtime's own number of threads, ONNX Runtime 1.0",
-        "noise: the file beside itself differs by up to 1.2%",
+        "noise (the same file measured twice): 1.2%",
         *report.remarks,
         "    3.0000 ms   75.0%  long  Gemm",
         "    0.5000 ms   12.5%  a     Conv, Relu           with relu",

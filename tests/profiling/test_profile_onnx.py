@@ -76,7 +76,7 @@ def test_summary_and_figure_name_every_layer(report):
     layers_drawn, others_drawn = alone.plot().data
     assert set(layers_drawn.y) == {entry.layer for entry in report.layers}
     assert others_drawn.y[-1] == "outside the kernels"
-    assert "beside itself" in alone.summary()
+    assert "measured twice" in alone.summary()
 
 
 def test_a_report_tells_what_its_file_was_exported_for(report, folder, tmp_path):

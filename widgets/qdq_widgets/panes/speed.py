@@ -93,8 +93,8 @@ def note_html(report: Any) -> str:
     threads = "its own number of threads" if report.threads is None else f"threads: {report.threads}"
     said = (
         f"{report.total_ms:.3f} ms per run beside {report.baseline.total_ms:.3f} ms of the float file: "
-        f"{report.speedup:.2f} times as fast, {report.interval_name} {low:.2f} to {high:.2f}; the file beside itself "
-        f"differs by up to {report.noise:.1%}. {report.engine} {report.runtime}, {threads}, batch {report.batch}, "
+        f"{report.speedup:.2f} times as fast, {report.interval_name} {low:.2f} to {high:.2f}; noise (the same file "
+        f"measured twice): {report.noise:.1%}. {report.engine} {report.runtime}, {threads}, batch {report.batch}, "
         f"{report.runs} runs."
     )
     return text_html(said, "qdq-heading") + "".join(map(text_html, report.remarks))
