@@ -5,7 +5,7 @@ A model that reads integers, such as the numbers of words, is moved at the first
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -20,7 +20,7 @@ from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.graph.model_graph import ModelGraph
 from qdq_workbench.graph_builder import start_at
 from qdq_workbench.verification.copies import run_copies
-from qdq_workbench.verification.sensitivity import PERTURBATIONS
+from qdq_workbench.verification.sensitivity import HEADROOM, PERTURBATIONS, moved_by_steps
 
 Arrays = Sequence[np.ndarray]
 # Computed from some of its tensors on, the outputs may differ in their last bits, not by a mask that got lost.
@@ -63,6 +63,25 @@ def first_floats(graph: ModelGraph) -> list[str]:
                 else:
                     integers.add(name)
     return found
+
+
+def differences_behind(
+    q_model: QuantizedModel, samples: Arrays, base: Mapping[str, np.ndarray], moves: Iterable[tuple[str, int, float]]
+) -> Iterator[dict[str, float]]:
+    """Yield the allowed mean differences of outputs where values of a tensor move, one tensor after the other.
+
+    `base` are the outputs for the samples, by name; a move is a tensor, the number of values and by how much they move.
+    """
+    generator = np.random.default_rng(0)
+    for tensor, total, step in moves:
+        behind = BehindTensors(q_model, samples, [tensor])
+        count = -(-total // len(samples[0]))
+        allowed = dict.fromkeys(base, 0.0)
+        for _ in range(PERTURBATIONS):
+            changed = behind.outputs([moved_by_steps(behind.values[0], step, count, generator)])
+            for name, values in zip(base, changed, strict=True):
+                allowed[name] = max(allowed[name], HEADROOM * float(np.abs(values - base[name]).mean()))
+        yield allowed
 
 
 class BehindTensors:
