@@ -8,9 +8,9 @@ from qdq_workbench.graph.kinds import (
     BATCH_NORMALIZATION,
     CONVOLUTIONS,
     DROPOUTS,
+    MATRIX_PRODUCTS,
     PADDINGS,
     VANISHING,
-    WITH_ACTIVATION,
 )
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 
@@ -34,7 +34,7 @@ def is_convolution(node: Node) -> bool:
 
 def is_product(node: Node) -> bool:
     """Return whether the node is a convolution or a matrix product with a kernel, or a subclass of one."""
-    return not node.is_operation and node.is_a(*WITH_ACTIVATION)
+    return not node.is_operation and node.is_a(*CONVOLUTIONS, *MATRIX_PRODUCTS)
 
 
 def vanishes(node: Node) -> bool:

@@ -15,7 +15,7 @@ from small_models import samples, shake
 
 import qdq_workbench as qdq
 from qdq_workbench.errors import ExportError
-from qdq_workbench.export.encode import _fold
+from qdq_workbench.export.encode import _with_gain
 from qdq_workbench.export.encodings import Encoding, clip_bounds, raise_scale_for_bias
 from qdq_workbench.quantizers.bias_room import bias_codes, bias_scale
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
@@ -176,7 +176,7 @@ def test_a_negative_gain_mirrors_a_wide_grid_without_leaving_it(symmetric):
     zero = np.zeros(3, np.int32) if symmetric else np.array([-128, 127, 3], np.int32)
     gain = np.array([-2.0, -0.5, 3.0])
     before = Encoding(np.float32([0.1, 0.2, 0.3]), zero, spec, codes)
-    after = _fold(before, "Dense", gain)
+    after = _with_gain(before, "Dense", gain)
     assert after.codes.dtype == np.int8
     np.testing.assert_allclose(_values(after), _values(before) * gain, rtol=1e-6)
 
