@@ -1,10 +1,9 @@
 """Pictures of a bench that holds results: calibrated, measured, trained, two variants kept, a block closed."""
 
 import pytest
-from browser.bench_page import BenchPage
 from browser.conftest import SCREENSHOTS
 from browser.golden_pictures import GoldenPictures
-from browser.test_room import set_theme
+from browser.test_room import bench_of, set_theme
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("always::browser.golden_pictures.OtherPicturesWarning")]
 
@@ -45,12 +44,8 @@ PANES = (("Variants", "Sensitivity"), ("Inspector", "Training"), ("History", "Di
 
 @pytest.fixture(scope="module")
 def bench(open_notebook):
-    notebook = open_notebook("01_quickstart.ipynb")
-    index = notebook.index_of("import keras")
-    notebook.run(index)
-    notebook.replace_and_run(index, CODE)
-    bench = BenchPage(notebook, index, SCREENSHOTS)
-    notebook.ask(FILLED)
+    bench = bench_of(open_notebook("01_quickstart.ipynb"), CODE)
+    bench.notebook.ask(FILLED)
     bench.root.locator(".qdq-title", has_text="two_conv").first.wait_for()
     bench.root.locator(".qdqw-frametitle", has_text="one").click()
     bench.root.locator(".qdqw-unit.block", has_text="one").wait_for()

@@ -61,13 +61,17 @@ MOVING = """() => [...document.querySelectorAll('.qdqw-root, .qdqw-root *')].map
   .filter((style) => parseFloat(style.transitionDuration) > 0 || style.animationName !== 'none').length"""
 
 
-@pytest.fixture(scope="module")
-def bench(open_notebook):
-    notebook = open_notebook("01_quickstart.ipynb")
+def bench_of(notebook, code):
+    """Run the imports of the quickstart and then, in the same cell, code that displays a bench; return that."""
     index = notebook.index_of("import keras")
     notebook.run(index)
-    notebook.replace_and_run(index, CODE)
+    notebook.replace_and_run(index, code)
     return BenchPage(notebook, index, SCREENSHOTS)
+
+
+@pytest.fixture(scope="module")
+def bench(open_notebook):
+    return bench_of(open_notebook("01_quickstart.ipynb"), CODE)
 
 
 def set_theme(bench, theme):
