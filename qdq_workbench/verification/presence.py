@@ -19,13 +19,13 @@ from qdq_workbench.placement.plan import PlacementPlan
 def presence_differences(plan: PlacementPlan, proto: onnx.ModelProto) -> Iterator[str]:
     """Yield the pairs and integer weights that a file lacks, and those that the plan does not have."""
     held, needs = written_tensors(proto), needed_tensors(plan)
-    for (kind, name), certain in sorted(needs.items()):
-        if certain and (kind, name) not in held:
-            what = "the weight" if kind == "weight" else "the pair"
-            yield f"{what} {name!r} is missing"
-    for kind, name in sorted(held - set(needs)):
-        what = "the weight" if kind == "weight" else "the pair"
-        yield f"{what} {name!r} is not in the plan, or no output depends on it"
+    missing = {each for each, certain in needs.items() if certain} - held
+    for found, wrong in (
+        (missing, "is missing"),
+        (held - set(needs), "is not in the plan, or no output depends on it"),
+    ):
+        for kind, name in sorted(found):
+            yield f"the {'weight' if kind == 'weight' else 'pair'} {name!r} {wrong}"
 
 
 def needed_tensors(plan: PlacementPlan) -> dict[tuple[str, str], bool]:

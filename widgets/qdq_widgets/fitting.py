@@ -248,14 +248,9 @@ def training_identity(q_model: Any, train_data: Any, settings: Any) -> list[Any]
     placements = [placement.to_dict() for placement in q_model.plan.placements]
     weights = [_digest(keras.ops.convert_to_numpy(weight)) for weight in q_model.trainable_variables]
     arrays = [_digest(part) for part in keras.tree.flatten(train_data) if isinstance(part, np.ndarray)]
-    # Through JSON, as the configuration of an optimizer may hold tuples.
-    return [
-        placements,
-        q_model.plan.target_object.to_dict(),
-        weights,
-        arrays,
-        json.loads(json.dumps(settings, default=str)),
-    ]
+    # As text, because the configuration of an optimizer may hold what is not JSON.
+    told = json.dumps(settings, sort_keys=True, default=str)
+    return [placements, q_model.plan.target_object.to_dict(), weights, arrays, told]
 
 
 def _digest(array: Any) -> str:
