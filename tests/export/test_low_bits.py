@@ -1,5 +1,7 @@
 """Weights of 2 to 8 bits and activations of 16 in files: what is stored, what is reported, what runs on integers."""
 
+import functools
+
 import keras
 import numpy as np
 import onnx
@@ -14,14 +16,15 @@ MODEL = residual_net()
 X = samples(MODEL)
 
 
-_EXPORTED = {}
+@pytest.fixture(scope="module")
+def exported_once(tmp_path_factory):
+    """Return what `exported` does of weights of few bits; each file has a folder of its own, where tests only read."""
 
+    @functools.cache
+    def export(bits, opset):
+        return exported(tmp_path_factory.mktemp("few_bits"), {"num_bits": bits}, opset)
 
-def exported_once(tmp_path, bits, opset):
-    """Return what `exported` does of weights of few bits; tests only read it."""
-    if (bits, opset) not in _EXPORTED:
-        _EXPORTED[bits, opset] = exported(tmp_path, {"num_bits": bits}, opset)
-    return _EXPORTED[bits, opset]
+    return export
 
 
 def exported(tmp_path, weight, opset=None, activation=None, target="onnxruntime"):
@@ -57,10 +60,10 @@ def stored_types(path):
         ({"num_bits": 16}, None, {"INT16"}),
     ],
 )
-def test_weights(tmp_path, weight, opset, types):
+def test_weights(exported_once, tmp_path, weight, opset, types):
     bits = weight["num_bits"]
     once = list(weight) == ["num_bits"]
-    report, _, stored = exported_once(tmp_path, bits, opset) if once else exported(tmp_path, weight, opset)
+    report, _, stored = exported_once(bits, opset) if once else exported(tmp_path, weight, opset)
     assert stored == types
     note = next((note for note in report.notes if f"weights with {bits} bits" in note), None)
     if bits == 16:
@@ -72,17 +75,17 @@ def test_weights(tmp_path, weight, opset, types):
         assert ("opset=21" in note) == (bits <= 4)
 
 
-def test_four_bits_need_less_room_but_no_integer_kernel_reads_them(tmp_path):
-    packed, on_floats, _ = exported_once(tmp_path, 4, 21)
+def test_four_bits_need_less_room_but_no_integer_kernel_reads_them(exported_once, tmp_path):
+    packed, on_floats, _ = exported_once(4, 21)
     wide, on_integers, _ = exported(tmp_path, {"num_bits": 4}, 20)
     assert packed.bytes < wide.bytes
     assert on_floats.figures["integer_kernels"]["Conv"][0] == 0
     assert on_integers.figures["integer_kernels"]["Conv"] == [2, 2]
 
 
-def test_two_weights_take_one_byte(tmp_path):
+def test_two_weights_take_one_byte(exported_once):
     """As int32_data, where make_tensor puts them, most bytes above 127 take two."""
-    report, _, _ = exported_once(tmp_path, 4, 21)
+    report, _, _ = exported_once(4, 21)
     constants = onnx.load(str(report.path)).graph.initializer
     packed = [tensor for tensor in constants if tensor.data_type == onnx.TensorProto.INT4]
     assert packed
