@@ -15,7 +15,9 @@ def model_of(rows, inputs, outputs, constants=None, opset=17):
     has the name of its first output.
     """
     nodes = [
-        helper.make_node(op, reads.split(","), writes.split(","), writes.split(",")[0], **(more[0] if more else {}))
+        helper.make_node(
+            op, reads.split(",") if reads else [], writes.split(","), writes.split(",")[0], **(more[0] if more else {})
+        )
         for op, reads, writes, *more in rows
     ]
     graph = helper.make_graph(
@@ -28,6 +30,11 @@ def model_of(rows, inputs, outputs, constants=None, opset=17):
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     model.ir_version = helper.find_min_ir_version_for(list(model.opset_import))
     return onnx.shape_inference.infer_shapes(model, data_prop=True)
+
+
+def parts(names):
+    """Return the names that commas divide."""
+    return names.split(",") if names else []
 
 
 def opened(*rows_and_ends, **more):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import onnx
 
+from qdq_workbench.graph.operators import WEIGHTED
 from qdq_workbench.onnx_graph.graph import Graph
 
 # Operations with integer kernels in some runtime, and Gather, which only looks up rows.
-_TAKES_INTEGERS = frozenset({"Conv", "ConvTranspose", "Gather", "Gemm", "MatMul"})
+_TAKES_INTEGERS = WEIGHTED | {"Gather"}
 _SHOWN = 4
 
 

@@ -12,11 +12,11 @@ from qdq_workbench.errors import QuantizerError
 from qdq_workbench.export.passes.restore_gelus import find_gelu
 from qdq_workbench.export.passes.restore_layer_normalizations import find_layer_normalization
 from qdq_workbench.export.passes.restore_rms_normalizations import find_rms_normalization
+from qdq_workbench.graph.operators import CLIPS, MOVES, WEIGHTED, operators_of, written_for
 from qdq_workbench.onnx_graph.graph import Graph
 from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, constant_bytes
 from qdq_workbench.onnx_graph.qdq_graph import (
     DEQUANTIZE,
-    MOVES,
     QUANTIZE,
     QDQGraph,
     attribute,
@@ -27,15 +27,9 @@ from qdq_workbench.onnx_graph.qdq_graph import (
 )
 
 # Movements that keep every value of their input, and normalizations, which exporters fold.
-_TRANSPARENT = (MOVES - {"MaxPool", "GlobalMaxPool", "Slice", "Gather", "Split", "Tile", "Expand"}) | {
-    "BatchNormalization",
-    "Cast",
-}
-_CLIPS = frozenset({"Relu", "Clip"})
+_TRANSPARENT = operators_of("movement", "padding", "cast") | {"BatchNormalization"}
 _BOUNDS = frozenset({"Max", "Min"})
-_WITH_CONSTANT = frozenset({"Add", "Mul", "Sub", "Div"})
-_SAME_OPERATION = {"Gemm": "MatMul", "ReduceMean": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}
-_WEIGHTED = ("Conv", "ConvTranspose", "MatMul")
+_WITH_CONSTANT = operators_of("arithmetic")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -265,7 +259,7 @@ class _View:
     def _is_clip(self, node: onnx.NodeProto) -> bool:
         """Return whether a node clips; the exporter writes Max and Min with a number where a runtime must not fuse."""
         if node.op_type not in _BOUNDS:
-            return node.op_type in _CLIPS
+            return node.op_type in CLIPS
         bounds = [self._graph.constant(tensor) for tensor in node.input if tensor not in self._roots]
         return len(node.input) == 2 and len(bounds) == 1 and bounds[0] is not None and bounds[0].size == 1
 
@@ -330,8 +324,8 @@ class _View:
 
     def _kind(self, node: onnx.NodeProto) -> tuple[Any, ...]:
         """Return those properties of an operation that are equal for all exporters."""
-        name = _SAME_OPERATION.get(node.op_type, node.op_type)
-        if name not in _WEIGHTED:
+        name = written_for(node.op_type)
+        if name not in WEIGHTED:
             return (name,)
         # The number of elements, not the shape: exporters transpose and reshape weights.
         sizes = [self._size(tensor) for tensor in node.input[1:2]]

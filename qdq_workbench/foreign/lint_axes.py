@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import onnx
 
 from qdq_workbench.foreign.finding import Finding
-from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE, WEIGHTED, QDQGraph, attribute, name_of
+from qdq_workbench.graph.operators import WEIGHTED
+from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE, QDQGraph, attribute, name_of
 
 
 def axes(graph: QDQGraph) -> Iterator[Finding]:

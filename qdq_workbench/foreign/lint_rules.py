@@ -10,11 +10,10 @@ from onnx import helper
 
 from qdq_workbench.foreign.finding import Finding
 from qdq_workbench.foreign.lint_axes import axes, channel_axes
+from qdq_workbench.graph.operators import CLIPS, CONVOLUTIONS, MOVES, WEIGHTED, operators_of
 from qdq_workbench.onnx_graph.qdq_graph import (
     DEQUANTIZE,
-    MOVES,
     QUANTIZE,
-    WEIGHTED,
     QDQGraph,
     attribute,
     computes_on_integers,
@@ -26,8 +25,9 @@ from qdq_workbench.onnx_graph.qdq_graph import (
 )
 
 # The operations that may stand between the Q and the DQ of a pair.
-_TAKES_INTEGERS = MOVES | {"Concat", "Resize", "NhwcMaxPool"}
-_CHOOSES = frozenset({"ArgMax", "ArgMin", "TopK"})
+_TAKES_INTEGERS = MOVES | operators_of("concatenation", "resizing") | {"NhwcMaxPool"}
+_CHOOSES = operators_of("choice")
+_KEEPS_SCALES = MOVES & operators_of("movement", "pool", "global pool")
 
 
 def dangling(graph: QDQGraph) -> Iterator[Finding]:
@@ -130,11 +130,7 @@ def unfolded(graph: QDQGraph) -> Iterator[Finding]:
             continue
         result, factor = _result_and_factor(graph, node)
         before = graph.producer(result)
-        if (
-            before is None
-            or before.op_type not in ("Conv", "ConvTranspose")
-            or not _has_integer_operands(graph, before)
-        ):
+        if before is None or before.op_type not in CONVOLUTIONS or not _has_integer_operands(graph, before):
             continue
         if len(graph.readers(before.output[0])) > 1 or len(graph.readers(before.input[1])) > 1:
             continue  # other nodes read the convolution's result or its weights
@@ -196,7 +192,7 @@ def joins(graph: QDQGraph) -> Iterator[Finding]:
 def shared_scales(graph: QDQGraph) -> Iterator[Finding]:
     """Pooling or movement between two pairs of different scales: the runtime must rescale there."""
     for node in graph.nodes:
-        if node.op_type not in ("MaxPool", "GlobalMaxPool", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze"):
+        if node.op_type not in _KEEPS_SCALES:
             continue
         before = graph.producer(node.input[0])
         readers = graph.readers(node.output[0])
@@ -311,7 +307,7 @@ def _is_cut(graph: QDQGraph, tensor: str) -> bool:
     while pending:
         readers = graph.readers(pending.pop())
         uncut = [node for node in readers if not _cuts(graph, node)]
-        if not readers or any(node.op_type not in ("Relu", "Clip") for node in uncut):
+        if not readers or any(node.op_type not in CLIPS for node in uncut):
             return False
         pending += [node.output[0] for node in uncut]
     return True

@@ -17,6 +17,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 
+from qdq_workbench.graph.operators import OPERATORS, operators_where
+
 FLOAT32 = "float32"
 
 
@@ -55,28 +57,12 @@ LEAST_HALF_OPSET = 19
 #: The share of float16's range that calibrated values may use; other data may exceed them.
 USED_RANGE = 0.5
 
-_SUM = "sums many values: their rounding errors add up, and the sum may overflow where the mean does not"
-_SOFTMAX = "a softmax sums exponentials"
-_STATISTICS = "a normalization: its squares overflow beyond 256, and small variances vanish"
-_EXPONENTIAL = "its values span more powers of two than float16 has"
-_STATE = "its state goes from step to step, and its rounding errors with it"
-KEPT: Mapping[str, str] = {
-    **dict.fromkeys(("ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL1", "ReduceL2", "ReduceProd"), _SUM),
-    **dict.fromkeys(("ReduceLogSum", "ReduceLogSumExp", "CumSum", "GlobalAveragePool", "GlobalLpPool", "LpPool"), _SUM),
-    **dict.fromkeys(("Softmax", "LogSoftmax"), _SOFTMAX),
-    **dict.fromkeys(("LayerNormalization", "GroupNormalization", "InstanceNormalization"), _STATISTICS),
-    **dict.fromkeys(("BatchNormalization", "MeanVarianceNormalization", "RMSNormalization"), _STATISTICS),
-    **dict.fromkeys(("LpNormalization", "LRN"), _STATISTICS),
-    **dict.fromkeys(("Exp", "Log", "Pow", "Reciprocal", "Softplus", "Sinh", "Cosh", "Tan"), _EXPONENTIAL),
-    **dict.fromkeys(("LSTM", "GRU", "RNN", "If", "Loop", "Scan"), _STATE),
-}
-#: Those whose results may exceed float16, so that the operators that read them stay in float32 too ...
-OUT_OF_RANGE = frozenset(
-    {"ReduceSum", "ReduceSumSquare", "ReduceL1", "ReduceL2", "ReduceProd", "CumSum"}
-    | {"Exp", "Pow", "Reciprocal", "Sinh", "Cosh", "Tan"}
-)
+#: The operators that stay in float32, each with its reason ...
+KEPT: Mapping[str, str] = {name: operator.float32 for name, operator in OPERATORS.items() if operator.float32}
+#: ... those whose results may exceed float16, so that the operators that read them stay in float32 too ...
+OUT_OF_RANGE = operators_where(lambda operator: operator.overflows)
 #: ... up to these operators, whose results are bounded for any input.
-BOUNDED = frozenset({"HardSigmoid", "LayerNormalization", "Sigmoid", "Softmax", "Softsign", "Tanh"})
+BOUNDED = operators_where(lambda operator: operator.bounded)
 
 
 @dataclasses.dataclass

@@ -1,45 +1,24 @@
-"""The table of layers, and of the operators that they become in a file, whose results are never negative.
+"""The layers whose results are never negative, as `operators.py` has it of the operators in a file.
 
     makes      no result is negative for any input
     keeps      no result is negative if no input is: it selects, moves or averages values
 
-Planning, explanations and the exporter must agree on this table: zero padding is absorbed by the max pooling after it
+Planning, explanations and the exporter must agree on both tables: zero padding is absorbed by the max pooling after it
 only if no value is negative.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
-from qdq_workbench.graph.kinds import KINDS
+from qdq_workbench.graph.kinds import classes_where
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import is_product, pads_with_zeros, vanishes
 
-#: Activations by name, each with the operator that it becomes; a `Clip` only counts with a minimum from 0 on.
-MAKES = {"relu": "Relu", "relu6": "Clip", "clipped_relu": "Clip", "sigmoid": "Sigmoid", "softmax": "Softmax"}
-
-#: Layers and operations by class, each with the operator that it becomes.
-KEEPS = {name: kind.operator for name, kind in KINDS.items() if kind.operator}
-
+#: Activations by name.
+MAKES = ("relu", "relu6", "clipped_relu", "sigmoid", "softmax")
+#: Layers and operations by class.
+KEEPS = classes_where(lambda kind: kind.operator != "")
 #: The interpolations that stay within the range of their inputs; bicubic and Lanczos overshoot.
 INTERPOLATIONS = ("nearest", "bilinear")
-_RESIZE_MODES = ("nearest", "linear")
-# Operators that converters add or substitute, and the pairs themselves: every grid contains 0 exactly.
-_HELPERS = (
-    "Cast",
-    "DequantizeLinear",
-    "Expand",
-    "Flatten",
-    "Gather",
-    "Identity",
-    "QuantizeLinear",
-    "ReduceMax",
-    "ReduceMean",
-    "Split",
-    "Tile",
-)
-_KEEPING_OPERATORS = frozenset({*KEEPS.values(), *_HELPERS})
-_MAKING_OPERATORS = frozenset(MAKES.values())
 
 
 def is_never_negative(graph: ModelGraph, tensor: str) -> bool:
@@ -73,24 +52,3 @@ def _keeps(node: Node) -> bool:
         return False
     # A joined constant may be negative.
     return not node.settings.get("joins_constants")
-
-
-def makes_never_negative(operator: str) -> bool:
-    """Return whether no result of an ONNX operator is negative; of a `Clip` only with a minimum from 0 on."""
-    return operator in _MAKING_OPERATORS
-
-
-def keeps_never_negative(operator: str, mode: str = "") -> bool:
-    """Return whether no result of an ONNX operator is negative if no input value is; `mode` is that of a `Resize`."""
-    if operator == "Resize":
-        return (mode or "nearest") in _RESIZE_MODES
-    return operator in _KEEPING_OPERATORS
-
-
-def read_by(operator: str, inputs: Collection[str]) -> list[str]:
-    """Return the inputs of an ONNX operator that hold values, not sizes, axes or scales; "" is one that is left out."""
-    names = list(inputs)
-    if operator == "Concat":
-        return names
-    # The third input of a Pad is the value that it pads with.
-    return names[:1] + ([names[2]] if operator == "Pad" and len(names) > 2 and names[2] else [])

@@ -12,10 +12,11 @@ from typing import Any
 import onnx
 from onnx import TensorProto, defs, helper
 
+from qdq_workbench.graph.operators import operators_of
 from qdq_workbench.onnx_graph.graph import Graph, Node
 
 _BODIES = {"If": ("then_branch", 0), "Loop": ("body", 1), "Scan": ("body", 0)}  # attribute, outputs before the results
-_TYPED_BY_ATTRIBUTE = frozenset({"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "EyeLike"})
+_TYPED_BY_ATTRIBUTE = operators_of("generator")
 
 
 @dataclasses.dataclass(frozen=True)

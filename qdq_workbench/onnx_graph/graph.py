@@ -18,9 +18,9 @@ from onnx import helper, numpy_helper
 from qdq_workbench.errors import ExportError
 from qdq_workbench.graph.free_names import free_name
 from qdq_workbench.graph.half_precision import HalfRequest
+from qdq_workbench.graph.operators import WITH_BODIES
 
 Shape = tuple[int | None, ...]
-_WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})  # the operators that have graphs as attributes
 
 
 @dataclasses.dataclass(eq=False)
@@ -339,7 +339,7 @@ def _all_reads(node: Node) -> list[str]:
 
 def _has_bodies(node: Node) -> bool:
     # Nothing is known of operators of other domains, so they are searched for bodies, too.
-    return node.op in _WITH_BODIES or node.domain != ""
+    return node.op in WITH_BODIES or node.domain != ""
 
 
 def _bodies(node: Node) -> Iterator[onnx.GraphProto]:

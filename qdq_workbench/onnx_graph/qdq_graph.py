@@ -10,17 +10,11 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from qdq_workbench.graph.operators import MOVES, operators_of
+
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
-PAIR_OPERATORS = frozenset({QUANTIZE, DEQUANTIZE})
+PAIR_OPERATORS = operators_of("pair")
 NARROWING = "/Clip"  # suffix of the node that clips to the grid of a pair, where it does not fill its integer type
-# Operations that only move or select values, so that they run on integers unchanged.
-MOVES = frozenset(
-    {
-        *("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Gather", "Identity", "Expand", "Split"),
-        *("MaxPool", "GlobalMaxPool", "Pad", "Tile", "DepthToSpace", "SpaceToDepth"),
-    }
-)
-WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 # QLinearConv, QGemm, QOrderedMatMul, ConvInteger, MatMulIntegerToFloat, DynamicQuantizeLinear: the standard's and ONNX
 # Runtime's operations on integers all carry one of these words.
 _ON_INTEGERS = re.compile(r"Q[A-Z]\w*|\w*Integer(ToFloat)?|DynamicQuantize\w*")

@@ -16,28 +16,26 @@ from typing import Literal
 
 import onnx
 
+from qdq_workbench.graph.operators import HEAVY, MATRIX_PRODUCTS
 from qdq_workbench.onnx_graph.qdq_graph import PAIR_OPERATORS
 
 _SUFFIX = re.compile(r"(_token_\d+|_nhwc|_nchwc|_quant|/MatMulAddFusion|/MatmulTransposeFusion/?)+$")
 # Q alone is a prefix only before Gemm: QuantizeLinear is an operator of the file as well.
 _PREFIX = re.compile(r"^(QLinear|Nhwc|Fused|Q(?=Gemm))+")
-_PRODUCTS = frozenset({"Gemm", "MatMul"})
 # Kernels that are not named after their operator; a MatMul with a bias becomes a Gemm.
 _OTHER_NAMES = {
     "BiasSoftmax": frozenset({"Softmax"}),
     "ConvInteger": frozenset({"Conv"}),
     "ConvTransposeWithDynamicPads": frozenset({"ConvTranspose"}),
-    "DynamicQuantizeMatMul": _PRODUCTS,
-    "Gemm": _PRODUCTS,
-    "MatMul": _PRODUCTS,
-    "MatMulInteger": _PRODUCTS,
-    "MatMulIntegerToFloat": _PRODUCTS,
-    "MatMulNBits": _PRODUCTS,
+    "DynamicQuantizeMatMul": MATRIX_PRODUCTS,
+    "Gemm": MATRIX_PRODUCTS,
+    "MatMul": MATRIX_PRODUCTS,
+    "MatMulInteger": MATRIX_PRODUCTS,
+    "MatMulIntegerToFloat": MATRIX_PRODUCTS,
+    "MatMulNBits": MATRIX_PRODUCTS,
 }
 # Operators that are computed by the kernel behind them; all others by the kernel before them.
 _PROLOGUE = frozenset({"Cast", "DequantizeLinear", "Identity", "Pad", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
-# Operators with a kernel of their own in front of a fusion of many small ones, such as Gelu.
-_HEAVY = frozenset({"AveragePool", "Conv", "ConvTranspose", "GRU", "Gemm", "LSTM", "MatMul", "MaxPool", "Resize"})
 _COPY = re.compile(r"(/duplicated|_token_\d+)+$")
 _MOVERS = frozenset({*_PROLOGUE, "QuantizeLinear", "ReorderInput", "ReorderOutput"}) - {"Pad"}
 
@@ -189,7 +187,7 @@ class _Match:
         while waiting:
             for place in self._before(waiting.pop()):
                 operator = self._nodes[place].op_type
-                if place not in self._owner and operator not in _HEAVY and operator != "QuantizeLinear":
+                if place not in self._owner and operator not in HEAVY and operator != "QuantizeLinear":
                     self._owner[place] = kernel
                     waiting.append(place)
 

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 
 from qdq_workbench.errors import QDQError, VerificationError
+from qdq_workbench.graph.operators import HEAVY
 from qdq_workbench.onnx_graph.qdq_graph import PAIR_OPERATORS
 from qdq_workbench.profiling.kernels import Kernel
 from qdq_workbench.profiling.stopwatch import Runner
@@ -18,8 +19,6 @@ from qdq_workbench.profiling.stopwatch import Runner
 # OpenVINO's names of the remaining nodes of a pair that it has decomposed.
 _OF_PAIRS = re.compile(r"(FakeQuantize|Convert|Multiply|Subtract)_\d+")
 _SUFFIX = re.compile(r"/(WithoutBiases|DequantizedWeights)$")
-# Operators that are preferred as the leader of a kernel, before those fused with them.
-_MAIN = frozenset({"AveragePool", "Conv", "ConvTranspose", "GRU", "Gemm", "GlobalAveragePool", "LSTM", "MatMul"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +124,7 @@ def match_executed(file: onnx.ModelProto, executed: Iterable[ExecutedNode]) -> l
         if not computed:
             pairs = known or any(_OF_PAIRS.fullmatch(name) for name in plain)
             kind = "pair" if pairs else "layout"
-        main = [place for place in computed if file.graph.node[place].op_type in _MAIN]
+        main = [place for place in computed if file.graph.node[place].op_type in HEAVY]
         leader = next(iter(main or computed or known), None)
         shown = f"{node.operator} ({node.primitive})" if node.primitive else node.operator
         names = tuple(file.graph.node[place].name for place in known)

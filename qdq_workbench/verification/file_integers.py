@@ -19,15 +19,15 @@ from qdq_workbench.conversion.engine.float_view import float_view
 from qdq_workbench.conversion.engine.folding import batch_norm_gain, folded_weight, spread_gain
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, Range
 from qdq_workbench.export.encodings import Encoding
+from qdq_workbench.graph.operators import HELPERS, WEIGHTED
 from qdq_workbench.graph_builder import layer_weights
-from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, WEIGHTED, QDQGraph
+from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QDQGraph
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.quantizers import numerics
 from qdq_workbench.quantizers.bias_room import least_weight_scale
 from qdq_workbench.quantizers.blocks import spread
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 from qdq_workbench.verification.file_structure import QDQPair
-from qdq_workbench.verification.lowered import HELPERS
 from qdq_workbench.verification.report import Check, check_of
 from qdq_workbench.verification.structure import expected_structure
 from qdq_workbench.verification.structure_reader import read_pairs

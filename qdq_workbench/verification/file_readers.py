@@ -11,9 +11,9 @@ import onnx
 
 from qdq_workbench.export.node_names import layer_of, layers_by_name
 from qdq_workbench.graph.op_kinds import readers_past_vanishing
+from qdq_workbench.graph.operators import HELPERS
 from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, NARROWING, QUANTIZE, QDQGraph
 from qdq_workbench.placement.plan import PlacementPlan
-from qdq_workbench.verification.lowered import HELPERS
 from qdq_workbench.verification.presence import presence_differences
 from qdq_workbench.verification.report import Check, check_of
 

@@ -14,18 +14,17 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from qdq_workbench.graph.operators import operators_of, operators_where
 from qdq_workbench.onnx_graph.qdq_graph import attribute
 from qdq_workbench.verification.parts import Arrays
 
 #: The absolute error of functions that saturate, twice the spacing of float32 numbers just above 1; of sums, relative
 #: to the sum of their absolute terms.
 SPACINGS = 2 * 2.0**-23
-_SATURATING = frozenset({"Erf", "Gelu", "HardSigmoid", "Sigmoid", "Softmax", "Tanh"})
+_SATURATING = operators_where(lambda operator: operator.saturates)
 #: Recurrent layers, as operators and loops: saturating functions of sums that are computed inside.
-_RECURRENT = frozenset({"GRU", "LSTM", "Loop", "RNN", "Scan"})
-_SUMS = frozenset({"Add", "AveragePool", "Conv", "ConvTranspose", "Gemm", "GlobalAveragePool", "MatMul"}) | frozenset(
-    {"ReduceMean", "ReduceSum", "Sub", "Sum"}
-)
+_RECURRENT = operators_of("recurrent", "loop")
+_SUMS = operators_where(lambda operator: operator.sums)
 
 
 def error_of(node: onnx.NodeProto) -> Callable[[onnx.NodeProto, Arrays], np.ndarray] | None:

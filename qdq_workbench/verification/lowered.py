@@ -15,30 +15,11 @@ import onnx
 
 from qdq_workbench.export.node_names import layer_of, layers_by_name
 from qdq_workbench.export.passes.keep_clips_from_blocks import APART
+from qdq_workbench.graph.operators import HELPERS, written_for
 from qdq_workbench.onnx_graph.qdq_graph import NARROWING, PAIR_OPERATORS
 from qdq_workbench.placement.plan import PlacementPlan
 
-# Operators that only move or cast values, or return their shape; converters add them for shapes and layouts.
-HELPERS = frozenset(
-    {
-        "Cast",
-        "Expand",
-        "Flatten",
-        "Gather",
-        "Identity",
-        "Reshape",
-        "Shape",
-        "Slice",
-        "Split",
-        "Squeeze",
-        "Tile",
-        "Transpose",
-        "Unsqueeze",
-    }
-)
 _NUMBER = re.compile(r"__\d+$")
-# Operators with the same meaning: operator in the file -> operator in the plan.
-_SAME = {"Gemm": "MatMul", "ReduceMean": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}
 # Operators that no converter adds to compute shapes, indices or masks, so an unexpected one is always a difference.
 _COMPUTING = frozenset(
     {
@@ -181,7 +162,7 @@ def _written_for(node: onnx.NodeProto) -> str:
     of = next((operator for operator, end in APART.items() if node.op_type == "Max" and name.endswith(end)), None)
     if of is not None:
         return of
-    return _SAME.get(node.op_type, node.op_type)
+    return written_for(node.op_type)
 
 
 def _shown(operators: Counter[str]) -> str:

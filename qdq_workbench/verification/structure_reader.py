@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from qdq_workbench.graph.operators import HELPERS
 from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, NARROWING, QUANTIZE, QDQGraph
 from qdq_workbench.quantizers.blocks import scale_shape, spread
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
@@ -25,7 +26,6 @@ from qdq_workbench.verification.file_structure import (
     layout_free_digest,
     sha256_of,
 )
-from qdq_workbench.verification.lowered import HELPERS
 
 
 def read_structure(model: onnx.ModelProto | str | os.PathLike[str]) -> FileStructure:

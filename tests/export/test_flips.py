@@ -6,6 +6,7 @@ from onnx import TensorProto
 from pass_graphs import assert_same, computed, model_of, opened, operators, saved
 
 from qdq_workbench.export.passes.flips import FLIPS
+from qdq_workbench.graph.operators import UNARY, operators_of
 from qdq_workbench.onnx_graph.graph import Graph
 from qdq_workbench.onnx_graph.snapshot import snapshot
 from qdq_workbench.onnx_graph.transposes import transpose_output
@@ -51,6 +52,11 @@ def refused(rows, inputs, constants=None):
 @pytest.mark.parametrize("rank", [3, 4, 5])
 def test_one_input_at_any_rank(rank):
     check([("Sigmoid", "x", "y")], {"x": IMAGE[:1] + (4, 5, 3, 2)[: rank - 1]}, rank=rank)
+
+
+@pytest.mark.parametrize("operator", sorted(UNARY - {"Cast", "Not", "Mish", "Gelu", "HardSwish", "Swish"}))
+def test_every_function_of_one_tensor_is_flipped(operator):
+    check([("Abs", "x", "a"), (operator, "a", "y")], {"x": IMAGE})
 
 
 def test_further_inputs_of_an_operation_on_one_tensor_stay():
@@ -123,6 +129,11 @@ def test_the_remaining_axes_of_a_reduction_keep_their_order(axes, keepdims):
     graph = Graph(model := model_of([("ReduceMax", "x", "y", {"axes": axes, "keepdims": keepdims})], {"x": IMAGE}, "y"))
     assert flip(graph)
     assert_same(model, graph)
+
+
+@pytest.mark.parametrize("operator", sorted(operators_of("reduction")))
+def test_every_reduction_is_flipped(operator):
+    check([("Abs", "x", "a"), (operator, "a,axes", "y")], {"x": IMAGE}, constants={"axes": np.array([1, 3])}, opset=18)
 
 
 @pytest.mark.parametrize("axes", [[1], [-2, -3], [3]])

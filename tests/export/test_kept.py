@@ -37,8 +37,11 @@ def test_a_square_is_a_product_of_a_tensor_with_itself():
     assert found["y"].startswith("squares a tensor")
 
 
-def test_an_operator_whose_type_is_an_attribute_keeps_it():
-    found = reasons([("RandomUniformLike", "x", "y")])
+@pytest.mark.parametrize(
+    "row", [("RandomUniformLike", "x", "y"), ("RandomNormal", "", "y", {"shape": [2, 4]}), ("EyeLike", "x", "y")]
+)
+def test_an_operator_whose_type_is_an_attribute_keeps_it(row):
+    found = reasons([row])
     assert found == {"y": "its type is an attribute of its own"}
 
 

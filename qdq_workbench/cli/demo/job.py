@@ -19,12 +19,13 @@ from qdq_workbench.cli.demo.stopwatch import onnx_accuracy, speed_ratio
 from qdq_workbench.cli.demo.training import BATCH, accuracy, check_fits, train
 from qdq_workbench.cli.inputs import load_cases, load_model
 from qdq_workbench.errors import OutputPathError
+from qdq_workbench.graph.operators import WEIGHTED
 
 TRAINED_FOR = "onnxruntime"
 TARGETS = (TRAINED_FOR, "tensorrt")
 
 # The operators that an INT8 file must run on integers: convolutions, matrix products and additions.
-_HEAVY_OPERATORS = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add")
+_HEAVY_OPERATORS = (*sorted(WEIGHTED), "Add")
 
 _LEARNING_RATE = 2e-3
 _FINE_TUNING_RATE = 1e-4

@@ -7,19 +7,18 @@ from onnx import TensorProto
 
 from qdq_workbench.export.half.rounding import constant_fits, scale_fits
 from qdq_workbench.graph.half_precision import BOUNDED, KEPT, OUT_OF_RANGE, HalfRequest
+from qdq_workbench.graph.operators import CONTRACTIONS, operators_of
 from qdq_workbench.onnx_graph.element_types import following, typed_inputs
 from qdq_workbench.onnx_graph.graph import Graph, Node
 from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, PAIR_OPERATORS
 from qdq_workbench.quantizers.blocks import extremes, spread
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
-#: The operators with most of the arithmetic; the type of all others follows from their neighbours (`labels.py`).
-CONTRACTIONS = frozenset({"Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul"})
-_MEASURES = frozenset({"Shape", "Size"})
+_MEASURES = operators_of("measure")
 _FACTORS = frozenset({"Div", "Max", "Min", "Mod", "Mul", "PRelu", "Where"})
 _INTEGERS = frozenset({TensorProto.INT32, TensorProto.INT64})
 
-_FIXED = frozenset({"Cast", "ConstantOfShape", "EyeLike", "RandomNormalLike", "RandomUniformLike"})
+_FIXED = operators_of("cast", "generator") | {"ConstantOfShape"}
 
 _ATTRIBUTE = "its type is an attribute of its own"
 _SQUARE = "squares a tensor: values beyond 256 overflow, and small ones vanish"

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from onnx import TensorProto
 
-from qdq_workbench.export.half.kept import CONTRACTIONS, Kept
+from qdq_workbench.export.half.kept import Kept
+from qdq_workbench.graph.operators import CONTRACTIONS
 from qdq_workbench.onnx_graph.element_types import typed_inputs
 from qdq_workbench.onnx_graph.graph import Graph, Node
 from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE

@@ -13,11 +13,8 @@ import onnx
 from onnx import helper
 
 from qdq_workbench.export.passes.contract import GraphPass
+from qdq_workbench.graph.operators import PROPAGATING
 from qdq_workbench.onnx_graph.graph import Graph, Node, outer_reads, rename_reads
-
-_MOVEMENTS = frozenset(
-    {"Expand", "Flatten", "Identity", "MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
-)
 
 
 def carry_into_loops(graph: Graph) -> None:
@@ -37,9 +34,9 @@ def carry_into_loops(graph: Graph) -> None:
 
 def _is_moved_dequantized(graph: Graph, tensor: str) -> bool:
     producer = graph.producer(tensor)
-    if producer is None or producer.op not in _MOVEMENTS:
+    if producer is None or producer.op not in PROPAGATING:
         return False
-    while producer is not None and producer.op in _MOVEMENTS:
+    while producer is not None and producer.op in PROPAGATING:
         producer = graph.producer(producer.inputs[0])
     return producer is not None and producer.op == "DequantizeLinear"
 

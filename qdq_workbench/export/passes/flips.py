@@ -11,70 +11,12 @@ from collections.abc import Callable
 import numpy as np
 
 from qdq_workbench.export.passes.patterns import constant_axes
+from qdq_workbench.graph.operators import BROADCASTING, UNARY, operators_of
 from qdq_workbench.onnx_graph.graph import Graph, Node, Shape
 from qdq_workbench.onnx_graph.qdq_graph import PAIR_OPERATORS
 from qdq_workbench.onnx_graph.transposes import to_channels_first, to_channels_last, transposed_input
 
 Flip = Callable[[Graph, Node, int], "list[tuple[int, ...]] | None"]
-
-_UNARY = frozenset(
-    {
-        "Abs",
-        "Cast",
-        "Ceil",
-        "Celu",
-        "Clip",
-        "Elu",
-        "Erf",
-        "Exp",
-        "Floor",
-        "Gelu",
-        "HardSigmoid",
-        "HardSwish",
-        "Identity",
-        "LeakyRelu",
-        "Log",
-        "Mish",
-        "Neg",
-        "Not",
-        "Reciprocal",
-        "Relu",
-        "Round",
-        "Selu",
-        "Sigmoid",
-        "Sign",
-        "Softplus",
-        "Softsign",
-        "Sqrt",
-        "Swish",
-        "Tanh",
-        "ThresholdedRelu",
-    }
-)
-BROADCASTING = frozenset(
-    {
-        "Add",
-        "And",
-        "Div",
-        "Equal",
-        "Greater",
-        "GreaterOrEqual",
-        "Less",
-        "LessOrEqual",
-        "Max",
-        "Mean",
-        "Min",
-        "Mul",
-        "Or",
-        "Pow",
-        "PRelu",
-        "Sub",
-        "Sum",
-        "Where",
-    }
-)
-_ONE_AXIS = frozenset({"Concat", "LogSoftmax", "Softmax", "Split"})
-_REDUCTIONS = frozenset({"ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"})
 
 
 def _flip_first_input(graph: Graph, node: Node, rank: int) -> list[tuple[int, ...]] | None:
@@ -121,7 +63,7 @@ def _expanded(graph: Graph, tensor: str, shape: Shape, rank: int) -> str:
 
 def _flip_one_axis(graph: Graph, node: Node, rank: int) -> list[tuple[int, ...]] | None:
     # ONNX's defaults from opset 13 on; Concat has none.
-    default = -1 if node.op in ("Softmax", "LogSoftmax") else 0
+    default = -1 if node.op in operators_of("softmax") else 0
     axis = to_channels_last(rank)[int(node.get("axis", default)) % rank]
     if node.op == "Concat":
         if any(graph.rank(tensor) != rank for tensor in node.inputs):
@@ -192,10 +134,10 @@ def _flip_slice(graph: Graph, node: Node, rank: int) -> list[tuple[int, ...]] | 
 
 
 FLIPS: dict[str, Flip] = {
-    **dict.fromkeys(_UNARY, _flip_first_input),
+    **dict.fromkeys((*UNARY, "Identity"), _flip_first_input),
     **dict.fromkeys(BROADCASTING, _flip_broadcasting),
-    **dict.fromkeys(_ONE_AXIS, _flip_one_axis),
-    **dict.fromkeys(_REDUCTIONS, _flip_dropping_axes),
+    **dict.fromkeys((*operators_of("softmax", "concatenation"), "Split"), _flip_one_axis),
+    **dict.fromkeys(operators_of("reduction"), _flip_dropping_axes),
     **dict.fromkeys(PAIR_OPERATORS, _flip_pair_half),
     "Pad": _flip_pad,
     "Slice": _flip_slice,

@@ -6,6 +6,7 @@ import numpy as np
 
 from qdq_workbench.export.passes.contract import GraphPass, nodes_where
 from qdq_workbench.export.passes.patterns import constant_operand, write_instead
+from qdq_workbench.graph.operators import CONVOLUTIONS
 from qdq_workbench.onnx_graph.graph import Graph, Node
 
 
@@ -40,7 +41,7 @@ def _biased(graph: Graph, add: Node) -> tuple[Node, np.ndarray] | None:
     """Return the convolution to which a node adds one constant per channel, and its bias with that constant in it."""
     operand = constant_operand(graph, add) if add.op == "Add" else None
     conv = None if operand is None else graph.producer(add.inputs[1 - operand])
-    if operand is None or conv is None or conv.op not in ("Conv", "ConvTranspose"):
+    if operand is None or conv is None or conv.op not in CONVOLUTIONS:
         return None
     channels = _per_channel(graph, graph.constants[add.inputs[operand]], conv)
     if channels is None or not graph.has_one_reader(conv.output) or not graph.may_join(add, conv):

@@ -12,7 +12,7 @@ import numpy as np
 
 from qdq_workbench.export.insert_qdq import narrows
 from qdq_workbench.export.passes.contract import GraphPass
-from qdq_workbench.graph.never_negative import keeps_never_negative, makes_never_negative, read_by
+from qdq_workbench.graph.operators import keeps_never_negative, makes_never_negative, read_values
 from qdq_workbench.onnx_graph.graph import Graph, Node
 
 
@@ -115,7 +115,7 @@ def _is_never_negative(graph: Graph, tensor: str) -> bool:
             mode = node.get("mode", b"") if node.op == "Resize" else b""
             if not keeps_never_negative(node.op, mode.decode()):
                 return False
-            pending += [source for source in read_by(node.op, node.inputs) if source not in seen]
+            pending += [source for source in read_values(node.op, node.inputs) if source not in seen]
             seen.update(pending)
     return True
 

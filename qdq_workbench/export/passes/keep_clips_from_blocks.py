@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from qdq_workbench.export.passes.contract import GraphPass, nodes_where
+from qdq_workbench.graph.operators import MATRIX_PRODUCTS
 from qdq_workbench.onnx_graph.graph import Graph, Node
 
 #: Suffixes of the last node that replaces a ReLU or a Clip.
 APART = {"Relu": "/apart_of_relu", "Clip": "/apart_of_clip"}
-_PRODUCTS = ("MatMul", "Gemm")
 
 
 def keep_clips_from_blocks(graph: Graph) -> None:
@@ -33,10 +33,10 @@ def keep_clips_from_blocks(graph: Graph) -> None:
 
 def _limits(graph: Graph, clip: Node) -> list[tuple[str, float]] | None:
     """Return the operators and bounds that replace a ReLU or Clip; None where it stays."""
-    if clip.op not in ("Relu", "Clip") or clip.domain or not graph.has_one_reader(clip.output):
+    if clip.op not in APART or clip.domain or not graph.has_one_reader(clip.output):
         return None
     product = graph.producer(clip.inputs[0])
-    if product is None or product.op not in _PRODUCTS or not graph.has_one_reader(product.output):
+    if product is None or product.op not in MATRIX_PRODUCTS or not graph.has_one_reader(product.output):
         return None
     weight = graph.producer(product.inputs[1])
     if weight is None or weight.op != "DequantizeLinear" or not weight.get("block_size", 0):

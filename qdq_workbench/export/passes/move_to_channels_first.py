@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from qdq_workbench.export.passes.contract import GraphPass
-from qdq_workbench.export.passes.flips import BROADCASTING, FLIPS
+from qdq_workbench.export.passes.flips import FLIPS
+from qdq_workbench.graph.operators import BROADCASTING, CHANNELS_FIRST
 from qdq_workbench.onnx_graph.graph import Graph, Node
 from qdq_workbench.onnx_graph.qdq_graph import PAIR_OPERATORS
 from qdq_workbench.onnx_graph.transposes import (
@@ -23,24 +24,6 @@ from qdq_workbench.onnx_graph.transposes import (
     to_channels_first,
     to_channels_last,
     transpose_output,
-)
-
-CHANNELS_FIRST = frozenset(
-    {
-        "AveragePool",
-        "BatchNormalization",
-        "Conv",
-        "ConvTranspose",
-        "DepthToSpace",
-        "GlobalAveragePool",
-        "GlobalMaxPool",
-        "InstanceNormalization",
-        "LRN",
-        "MaxPool",
-        "Resize",
-        "SpaceToDepth",
-        "Upsample",
-    }
 )
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from qdq_workbench.export.encodings import Encoding, raise_scale_for_bias
 from qdq_workbench.export.insert_qdq import narrows
 from qdq_workbench.export.passes.contract import GraphPass
+from qdq_workbench.graph.operators import CLIPS
 from qdq_workbench.onnx_graph.graph import Graph, Node
 from qdq_workbench.quantizers.bias_room import BIAS_LIMIT, bias_codes, bias_scale
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
@@ -153,7 +154,7 @@ def _stays_float(graph: Graph, node: Node) -> bool:
         readers = graph.readers(waiting.pop())
         others = [reader for reader in readers if not narrows(graph, reader)]
         waiting += [reader.output for reader in others]
-        if not readers or any(reader.op not in ("Relu", "Clip") for reader in others):
+        if not readers or any(reader.op not in CLIPS for reader in others):
             return False
     return node.op == "Conv"
 

@@ -8,8 +8,9 @@ import numpy as np
 
 from qdq_workbench.export.passes.contract import GraphPass
 from qdq_workbench.export.passes.patterns import constant_axes
+from qdq_workbench.graph.operators import MOVES
 from qdq_workbench.onnx_graph.graph import Graph, Node
-from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, MOVES, QUANTIZE
+from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE
 from qdq_workbench.onnx_graph.transposes import to_channels_last, transpose_output, transposed_input
 
 

@@ -12,17 +12,16 @@ import numpy as np
 from qdq_workbench.export.passes.contract import GraphPass
 from qdq_workbench.export.passes.drop_identities import drop_identities
 from qdq_workbench.export.passes.patterns import constant_axes
+from qdq_workbench.graph.operators import WINDOWED
 from qdq_workbench.onnx_graph.graph import Graph, Node
 from qdq_workbench.onnx_graph.transposes import permutation, to_channels_first, to_channels_last
-
-_WINDOWED = frozenset({"AveragePool", "Conv", "ConvTranspose", "MaxPool"})
 
 
 def restore_one_dimensional(graph: Graph) -> None:
     """Turn two-dimensional convolutions and pools over an inserted axis into one-dimensional ones."""
     for node in graph.sorted_nodes():
         # tf2onnx does not infer every shape.
-        if node.op in _WINDOWED and not node.domain and graph.rank(node.inputs[0]) in (4, None):
+        if node.op in WINDOWED and not node.domain and graph.rank(node.inputs[0]) in (4, None):
             if (axis := _inserted_axis(graph, node)) is not None:
                 _drop_axis(graph, node, axis)
             elif (axis := _inserted_between_channels_first(graph, node)) is not None:
@@ -139,7 +138,7 @@ def _swapped(shape: tuple[int | None, ...] | None) -> tuple[int | None, ...]:
 def _two_dimensional(graph: Graph) -> Iterator[Node]:
     """Yield the nodes that the pass rewrites, also if later passes have moved the Transposes around them."""
     for node in graph.nodes:
-        if node.op not in _WINDOWED or node.domain or len(node.get("kernel_shape") or ()) != 2:
+        if node.op not in WINDOWED or node.domain or len(node.get("kernel_shape") or ()) != 2:
             continue
         inserted, readers = _inserted_spatially(graph, node), graph.readers(node.output)
         if inserted is None or not readers or node.output in graph.outputs or not _is_trivial_along(node, inserted):
