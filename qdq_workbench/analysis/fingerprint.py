@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 from typing import Any
 
 import keras
-import numpy as np
 from keras import tree
 
+from qdq_workbench._fingerprints import fingerprint_of, text_of
 from qdq_workbench.analysis.identity import config_of, identity_of
 from qdq_workbench.analysis.samples import Samples
 from qdq_workbench.conversion.engine.float_view import float_view
@@ -23,20 +21,15 @@ def fingerprint(
     model: keras.Model, plan: PlacementPlan, samples: Samples, settings: dict[str, Any], function: Any = None
 ) -> str:
     """Return a hash of everything that the values of a sweep depend on, equal in every process."""
-    digest = hashlib.sha256(samples.digest().encode())
     placements = [dataclasses.asdict(placement) for placement in plan.placements]
     # Not its name alone: the caller may have altered it.
-    target = plan.target_object.to_dict()
-    digest.update(json.dumps([placements, target, settings], sort_keys=True, default=str).encode())
+    told = text_of(placements, plan.target_object.to_dict(), settings)
     # A quantized model counts as its float layers: its wrappers and pairs follow from the plan, hashed above.
     quantized = isinstance(model, QuantizedModel) and model.has_plan
-    digest.update(_computation(float_view(model) if quantized else bind_graph(model)).encode())
-    digest.update(identity_of(function).encode())
-    for variable in model.variables:
-        # Not the switches of quantizers, which a sweep sets itself, nor states of random generators, which change.
-        if "bool" not in str(variable.dtype) and "seed" not in variable.name:
-            digest.update(np.ascontiguousarray(keras.ops.convert_to_numpy(variable)).tobytes())
-    return digest.hexdigest()
+    computed = _computation(float_view(model) if quantized else bind_graph(model))
+    # Not the switches of quantizers, which a sweep sets itself.
+    variables = [variable for variable in model.variables if "bool" not in str(variable.dtype)]
+    return fingerprint_of(f"{samples.digest()}{told}{computed}{identity_of(function)}", variables)
 
 
 def _computation(bound: BoundGraph) -> str:

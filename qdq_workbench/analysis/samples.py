@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
+from qdq_workbench._fingerprints import add_arrays, fingerprint_of
 from qdq_workbench._progress import check_count
 from qdq_workbench.calibration.batches import has_labels, input_batches
 from qdq_workbench.calibration.data_scale import input_ranges, warn_of_scale
@@ -39,12 +40,7 @@ class Samples:
 
     def digest(self) -> str:
         """Return a hash of all values."""
-        digest = hashlib.sha256()
-        for array in (*(array for batch in self.batches for array in batch), *(self.labels or ())):
-            # The bytes alone are equal for some arrays of different shape or type.
-            digest.update(f"{array.dtype}{array.shape}".encode())
-            digest.update(np.ascontiguousarray(array).tobytes())
-        return digest.hexdigest()
+        return fingerprint_of("", arrays=(*(array for batch in self.batches for array in batch), *(self.labels or ())))
 
     def shared_with(self, other: Samples) -> int:
         """Return how many samples have inputs that are among those of `other`."""
@@ -119,9 +115,7 @@ def _hashes(batch: list[Any]) -> Iterator[bytes]:
     """Yield a hash of every sample of a batch."""
     for sample in zip(*(np.ascontiguousarray(array) for array in batch), strict=True):
         digest = hashlib.sha256()
-        for part in sample:
-            digest.update(f"{part.dtype}{part.shape}".encode())
-            digest.update(part.tobytes())
+        add_arrays(digest, sample)
         yield digest.digest()
 
 

@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 
 from qdq_workbench._documents import read_document
 from qdq_workbench._files import check_place, write_text
+from qdq_workbench._fingerprints import add_arrays, fingerprint_of, text_of, unnamed
 from qdq_workbench.conversion.engine.float_view import float_view
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.errors import CheckpointError, QDQError, first_line
@@ -107,12 +107,8 @@ class CalibrationCheckpoint:
     def _count(self, inputs: Sequence[Any]) -> None:
         self.batches += 1
         self.samples += int(np.shape(inputs[0])[0])
-        if self._path is None:
-            return
-        for part in inputs:
-            array = np.ascontiguousarray(part)
-            self._digest.update(f"{array.dtype}{array.shape}".encode())
-            self._digest.update(array.tobytes() if array.dtype.hasobject else array.data)
+        if self._path is not None:
+            add_arrays(self._digest, inputs)
 
     def _read(self, head: Any) -> tuple[States, str, int]:
         if head["format"] != _FORMAT:
@@ -127,11 +123,6 @@ class CalibrationCheckpoint:
 
 def calibration_mark(q_model: QuantizedModel, *what: Any) -> str:
     """Return a hash of the float model, its weights included, and of JSON-compatible values."""
-    # The model's name says nothing about what it computes, and Keras counts it up with every model made.
-    graph = {**q_model.plan.graph.to_dict(), "name": ""}
-    digest = hashlib.sha256(json.dumps([graph, *what], sort_keys=True, default=str).encode())
-    for call in float_view(q_model).calls:
-        # The state of a random generator changes with every call of its layer.
-        for variable in (each for each in getattr(call.operation, "variables", ()) if "seed" not in each.name):
-            digest.update(np.ascontiguousarray(keras.ops.convert_to_numpy(variable)).tobytes())
-    return digest.hexdigest()
+    layers = [call.operation for call in float_view(q_model).calls]
+    variables = [variable for layer in layers for variable in getattr(layer, "variables", ())]
+    return fingerprint_of(text_of(unnamed(q_model.plan.graph), *what), variables)

@@ -9,17 +9,15 @@ the float weights: each gets the exact value of its integer, and the scales stay
 
 from __future__ import annotations
 
-import hashlib
-import json
 import pathlib
 import time
 from collections.abc import Callable
 from typing import Any, Literal
 
 import keras
-import numpy as np
 import numpy.typing as npt
 
+from qdq_workbench._fingerprints import fingerprint_of, text_of, unnamed
 from qdq_workbench._interrupts import interrupts_held, interrupts_released
 from qdq_workbench._progress import ProgressFunction, check_functions, shown_progress
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
@@ -103,6 +101,7 @@ def learn_rounding(
         OutputPathError: If the checkpoint cannot be written.
 
     Example:
+        >>> import numpy as np
         >>> import qdq_workbench as qdq
         >>> keras.utils.set_random_seed(0)
         >>> image = keras.Input((8,), name="image")
@@ -173,18 +172,9 @@ def _fingerprint(
     """Return a hash of everything that the result depends on."""
     plan = q_model.plan
     placements = [placement.to_dict() for placement in plan.placements]
-    # The model's name says nothing about what it computes, and Keras counts it up with every model made.
-    graph = {**plan.graph.to_dict(), "name": ""}
-    told = [placements, graph, plan.target_object.to_dict(), granularity, settings.to_dict()]
-    digest = hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode())
-    for variable in (*q_model.variables, *(() if reference is None else reference.variables)):
-        # The state of a random generator changes with every call of its layer.
-        if "seed" not in variable.name:
-            digest.update(np.ascontiguousarray(keras.ops.convert_to_numpy(variable)).tobytes())
-    for array in inputs:
-        digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
+    target = plan.target_object.to_dict()
+    told = text_of(placements, unnamed(plan.graph), target, granularity, settings.to_dict())
+    return fingerprint_of(told, (*q_model.variables, *(() if reference is None else reference.variables)), inputs)
 
 
 def _check_settings(

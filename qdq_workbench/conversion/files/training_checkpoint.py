@@ -12,6 +12,7 @@ import numpy as np
 
 from qdq_workbench._checkpoints import CheckpointFile
 from qdq_workbench._files import check_place
+from qdq_workbench._fingerprints import array_digest
 
 _FORMAT = "qdq-workbench/training-checkpoint"
 
@@ -24,7 +25,8 @@ class TrainingCheckpoint:
 
     Args:
         path: The file.
-        identity: JSON-compatible value that tells this training from others, such as its settings.
+        identity: What tells this training from others, such as its settings: JSON-compatible values, and arrays or
+            variables, which are hashed.
 
     Raises:
         OutputPathError: If the path cannot be that of a file.
@@ -45,7 +47,7 @@ class TrainingCheckpoint:
 
     def __init__(self, path: str | pathlib.Path, identity: Any) -> None:
         place = check_place(path)
-        mark = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+        mark = hashlib.sha256(json.dumps(identity, sort_keys=True, default=_hashed).encode()).hexdigest()
         other = "another training: the model, the data or the settings"
         self._file = CheckpointFile(place, _FORMAT, mark, made_by="a training", other=other)
 
@@ -88,6 +90,12 @@ class TrainingCheckpoint:
         """
         arrays = {str(place): _array(variable) for place, variable in enumerate(_variables(model))}
         self._file.write({"notes": dict(notes)}, arrays)
+
+
+def _hashed(value: Any) -> str:
+    if not hasattr(value, "__array__"):
+        raise TypeError(f"{type(value).__name__} is neither JSON-compatible nor an array")
+    return array_digest(value)
 
 
 def _check_shapes(variables: list[Any], values: list[Any]) -> None:
