@@ -48,6 +48,7 @@ from qdq_workbench._documents import parse_json as parse_json
 from qdq_workbench._files import lock_folder as lock_folder
 from qdq_workbench._files import write_atomically as write_atomically
 from qdq_workbench._interrupts import stoppable as stoppable
+from qdq_workbench._scratch import scratch_folder as scratch_folder
 from qdq_workbench.analysis.cost import LayerCost as LayerCost
 from qdq_workbench.analysis.cost import layer_costs as layer_costs
 from qdq_workbench.analysis.file_score import FileScore as FileScore

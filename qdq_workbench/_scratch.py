@@ -17,9 +17,24 @@ _ROOM = 1 << 16  # bytes; with less free space, that is the probable cause of a 
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[pathlib.Path]:
-    """Yield a temporary folder that is removed afterwards; errors as for `scratch_room_named`."""
+    """Make a temporary folder for the body, which is removed afterwards.
+
+    Returns:
+        A context manager that gives its path.
+
+    Raises:
+        OutputPathError: If no folder can be made, or the body fails where temporary files have no room left. The
+            errors that TensorFlow and ONNX Runtime raise then do not name the reason.
+
+    Example:
+        >>> with scratch_folder() as folder:
+        ...     folder.joinpath("notes.txt").write_text("1", encoding="utf-8")
+        1
+        >>> folder.exists()
+        False
+    """
     try:
-        held = tempfile.TemporaryDirectory(prefix="qdq-")
+        held = tempfile.TemporaryDirectory(prefix="qdq-", ignore_cleanup_errors=True)
     except OSError as error:
         raise _no_scratch(error) from error
     with held as name, scratch_room_named():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from qdq_workbench._documents import parse_json
 from qdq_workbench._files import lock_folder, write_atomically
 from qdq_workbench._interrupts import stoppable
+from qdq_workbench._scratch import scratch_folder
 from qdq_workbench.analysis.file_score import FileScore, score_file
 from qdq_workbench.conversion.files.integer_files import load_integer_weights, save_integer_weights
 from qdq_workbench.conversion.files.load_model import load_model
@@ -28,6 +29,7 @@ __all__ = [
     "save_firmware",
     "save_integer_weights",
     "score_file",
+    "scratch_folder",
     "stoppable",
     "verify_tflite",
     "write_atomically",

@@ -47,8 +47,8 @@ MODULES = {
     "diagnosis": "Cause Diagnosis diagnose",
     "errors": "PlacementConflictError SpecError",
     "files": "FileGrid FileLayers FileScore TrainingCheckpoint export_float_onnx load_integer_weights load_model "
-    "lock_folder parse_json read_layers save_firmware save_integer_weights score_file stoppable verify_tflite "
-    "write_atomically",
+    "lock_folder parse_json read_layers save_firmware save_integer_weights score_file scratch_folder stoppable "
+    "verify_tflite write_atomically",
     "foreign": "Comparison ImportedQDQ LintReport compare import_qdq lint_onnx",
     "mct": "keras_post_training_quantization",
     "profiling": "Gain LayerLatency OtherLatency RuntimeGraph RuntimeKernel profile_onnx read_kernels",

@@ -10,7 +10,6 @@ import qdq_workbench as qdq
 from qdq_widgets.background import Job
 from qdq_widgets.events import Events
 from qdq_widgets.plans import Plans
-from qdq_widgets.scratch import scratch_folder
 from qdq_widgets.work import Workshop
 
 PLAN_FILE, _FLOAT = "plan.onnx", "float.onnx"
@@ -44,7 +43,7 @@ class Speed:
             with job.stops():
                 q_model = self._work.models.get(plan)
             settings = {"threads": threads, "rounds": rounds, "batch": batch}
-            with scratch_folder() as folder:
+            with qdq.files.scratch_folder() as folder:
                 job.report(None, "writing the files")
                 with job.stops():
                     path = qdq.export_onnx(q_model, folder / PLAN_FILE, target=plan.target).path

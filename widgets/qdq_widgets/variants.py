@@ -14,7 +14,6 @@ from qdq_widgets.fitting import evaluate
 from qdq_widgets.graph_tables import computing_nodes
 from qdq_widgets.history import Aside, Step
 from qdq_widgets.plans import Plans
-from qdq_widgets.scratch import scratch_folder
 from qdq_widgets.snapshots import CALIBRATED, Snapshot
 from qdq_widgets.speed import PLAN_FILE, profile
 from qdq_widgets.state import BenchState
@@ -254,7 +253,7 @@ class Variants:
         return work
 
     def _measure_file(self, plan: Any, work: Snapshot, q_model: Any, job: Job) -> Snapshot:
-        with scratch_folder() as folder:
+        with qdq.files.scratch_folder() as folder:
             job.report(None, "writing the files")
             with job.stops():
                 report = qdq.export_onnx(q_model, folder / PLAN_FILE, target=plan.target)
