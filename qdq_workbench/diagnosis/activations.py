@@ -18,7 +18,6 @@ from qdq_workbench.diagnosis.fixes import (
     keep_in_float,
     plan_as_before,
 )
-from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph.kinds import MERGES, NORMALIZATIONS
 from qdq_workbench.post_training import shift_negative, smooth_scales
 from qdq_workbench.post_training.shift_negative import LOWEST
@@ -131,11 +130,10 @@ def softmax_or_logits(evidence: Evidence) -> Iterator[Finding]:
 
 def unfolded_normalization(evidence: Evidence) -> Iterator[Finding]:
     """Find pairs between a layer and a batch normalization that would otherwise be folded into it."""
-    kept = {pair.tensor for pair in evidence.pairs}
-    for fold in find_folds(evidence.graph):
+    for fold in evidence.plan.lowering.merged.parted:
         tensor = fold.batch_norm.inputs[0]
         pairs = [pair for pair in evidence.pairs if pair.tensor == tensor]
-        if tensor in kept and pairs:
+        if pairs:
             switches = frozenset(switch for pair in pairs for switch in pair.switches)
             yield Finding(
                 "unfolded_normalization",

@@ -52,3 +52,15 @@ def _keeps(node: Node) -> bool:
         return False
     # A joined constant may be negative.
     return not node.settings.get("joins_constants")
+
+
+def is_gate(graph: ModelGraph, tensor: str) -> bool:
+    """Return whether a tensor is never negative, if no constant factor is: a gate such as `relu6(x + 3) * (1 / 6)`.
+
+    A hard sigmoid is several operators in a file, whose constants only the file has.
+    """
+    node = graph.producer(tensor)
+    while node.is_a("Multiply") and len(node.inputs) == 1:
+        tensor = node.inputs[0]
+        node = graph.producer(tensor)
+    return is_never_negative(graph, tensor) or (node.is_activation and node.activation_name == "hard_sigmoid")

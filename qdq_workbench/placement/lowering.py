@@ -15,6 +15,7 @@ Which operators a runtime then fuses into one kernel is determined in `runtimes`
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal
@@ -123,8 +124,9 @@ class Merged:
     def __init__(self, graph: ModelGraph, placements: Collection[Placement], *, in_onnx: bool = True) -> None:
         self._graph = graph
         self.paired = {placement.tensor for placement in placements if placement.site != "weight"}
-        weights = {placement.tensor for placement in placements if placement.site == "weight"}
-        self.folds = find_folds(graph, self.paired | kept_for_scales(graph, placements), weights)
+        self._weights = {placement.tensor for placement in placements if placement.site == "weight"}
+        self._kept = kept_for_scales(graph, placements)
+        self.folds = find_folds(graph, self.paired | self._kept, self._weights)
         self.into = {fold.batch_norm.name: fold.layer.name for fold in self.folds}
         self.added: dict[str, str] = {}
         # In computing order: a constant may follow another one that is merged already.
@@ -132,6 +134,11 @@ class Merged:
             layer = self._adds_to(node)
             if layer is not None:
                 self.added[node.name] = self.into[node.name] = layer.name
+
+    @functools.cached_property
+    def parted(self) -> list[Fold]:
+        """The normalizations that would be folded without the pairs in between."""
+        return [fold for fold in find_folds(self._graph, self._kept, self._weights) if fold not in self.folds]
 
     def behind(self, node: Node, stops: Collection[str], fused: Collection[str]) -> str:
         """Return the output tensor of everything that the kernel of a node computes, activations in `fused` included.
@@ -252,8 +259,7 @@ def _joins_gemm(graph: ModelGraph, addition: Node, layer: Node) -> bool:
     if layer.is_operation or not layer.is_a("Dense") or len(graph.tensors[layer.inputs[0]].shape) != 2:
         return False
     constant: list[int] = addition.settings.get("constant_shape") or []
-    units = graph.tensors[layer.outputs[0]].shape[-1]
-    return 1 <= len(constant) <= 2 and constant[-1] == math.prod(constant) == units
+    return is_per_channel(graph, addition, layer) and constant[-1:] == [graph.tensors[layer.outputs[0]].shape[-1]]
 
 
 def is_per_channel(graph: ModelGraph, operation: Node, layer: Node) -> bool:

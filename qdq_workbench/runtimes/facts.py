@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph.macs import macs_by_node
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import is_convolution, step_before, vanishes
@@ -232,8 +231,7 @@ class PlanFacts:
             if self.blocks(layer) is not None:
                 return f"the weights of {layer.name!r} are in blocks, into whose scales nothing is folded"
             return f"the scales of the weights of {layer.name!r} lie along another axis than its channels"
-        # Without the pairs it could be folded, so one of them is the reason.
-        if node.name in {fold.batch_norm.name for fold in find_folds(self.graph, (), self._weights)}:
+        if node.name in {fold.batch_norm.name for fold in self.plan.lowering.merged.parted}:
             calls = self.graph.calls(node.layer)
             between = next((call.inputs[0] for call in calls if call.inputs[0] in self.paired), tensor)
             return f"the pair on {between!r} stands between {layer.name!r} and it, so it cannot be folded"

@@ -20,8 +20,8 @@ from qdq_workbench.graph.kinds import (
     RESHAPINGS,
     TRANSPOSED,
 )
-from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.never_negative import is_never_negative
+from qdq_workbench.graph.model_graph import Node
+from qdq_workbench.graph.never_negative import is_gate
 from qdq_workbench.graph.op_kinds import is_product
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.facts import PlanFacts
@@ -209,16 +209,7 @@ def _has_zero_point_0(facts: PlanFacts, node: Node, index: int) -> bool:
     if placement is not None:
         owner = owners[facts.plan.pair_of(placement).name]
         sharing = [pair.tensor for pair in facts.plan.tensors if owners.get(pair.name) == owner]
-    return all(_is_never_negative(facts.graph, tensor) for tensor in sharing)
-
-
-def _is_never_negative(graph: ModelGraph, tensor: str) -> bool:
-    """Return whether a tensor is never negative, if no constant factor is: a gate such as `relu6(x + 3) * (1 / 6)`."""
-    node = graph.producer(tensor)
-    while node.is_a("Multiply") and len(node.inputs) == 1:
-        tensor = node.inputs[0]
-        node = graph.producer(tensor)
-    return is_never_negative(graph, tensor) or (node.is_activation and node.activation_name == "hard_sigmoid")
+    return all(is_gate(facts.graph, tensor) for tensor in sharing)
 
 
 def _adds_values(facts: PlanFacts, node: Node) -> bool:

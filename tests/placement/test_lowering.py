@@ -199,3 +199,16 @@ def test_a_normalization_is_folded_into_a_depthwise_layer_with_one_filter_per_ch
     maker.add(class_name, "conv", "image", shape=image, weights=(Weight("kernel", shape), Weight("bias", (4,))))
     maker.add("BatchNormalization", "bn", "conv", shape=image)
     assert steps(plan_of(maker.graph("bn"))) == {"bn": ("folded", "conv")}
+
+
+@pytest.mark.parametrize(("filters", "parted"), [(1, ["bn"]), (2, [])])
+def test_a_pair_parts_what_would_be_folded_without_it(filters, parted):
+    """With several filters per channel the integers would change, so the pair is not what prevents the fold."""
+    maker = GraphMaker()
+    shape = (None, 8, 8, 4 * filters)
+    kernel = Weight("kernel", (3, 3, 4, filters))
+    maker.add("DepthwiseConv2D", "conv", "image", shape=shape, weights=(kernel, Weight("bias", shape[-1:])))
+    maker.add("BatchNormalization", "bn", "conv", shape=shape)
+    plan = plan_of(maker.graph("bn"), {"name": "conv"}, {"name": "bn"})
+    assert steps(plan) == {}
+    assert [fold.batch_norm.name for fold in plan.lowering.merged.parted] == parted

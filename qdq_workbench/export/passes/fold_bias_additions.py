@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from qdq_workbench.export.passes.contract import GraphPass, nodes_where
-from qdq_workbench.export.passes.patterns import constant_operand, write_instead
+from qdq_workbench.export.passes.patterns import channel_values, constant_operand, write_instead
 from qdq_workbench.graph.operators import CONVOLUTIONS
 from qdq_workbench.onnx_graph.graph import Graph, Node
 
@@ -25,16 +25,12 @@ def fold_bias_additions(graph: Graph) -> None:
 
 def _per_channel(graph: Graph, value: np.ndarray, conv: Node) -> np.ndarray | None:
     """Return a constant as one value per output channel of a convolution, None where it varies otherwise."""
-    rank = graph.rank(conv.output)
-    kernel = graph.shape(conv.inputs[1])
-    if rank is None or kernel is None or value.ndim > rank or value.dtype != np.float32:
+    values, kernel = channel_values(value, graph.rank(conv.output)), graph.shape(conv.inputs[1])
+    if values is None or kernel is None:
         return None
     # A Conv's kernel is (out, in / group, ...), a ConvTranspose's (in, out / group, ...).
     channels = kernel[0] if conv.op == "Conv" else (kernel[1] or 0) * int(conv.get("group", 1))
-    full = value.reshape([1] * (rank - value.ndim) + list(value.shape))
-    if channels is None or any(size != 1 for axis, size in enumerate(full.shape) if axis != 1):
-        return None
-    return np.broadcast_to(full.reshape(-1), (channels,)).copy() if full.size in (1, channels) else None
+    return None if channels is None or values.size not in (1, channels) else np.broadcast_to(values, (channels,)).copy()
 
 
 def _biased(graph: Graph, add: Node) -> tuple[Node, np.ndarray] | None:

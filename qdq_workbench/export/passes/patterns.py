@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import numpy as np
+
 from qdq_workbench.onnx_graph.graph import Graph, Node
 
 
@@ -21,6 +23,15 @@ def constant_operand(graph: Graph, node: Node) -> int | None:
     """Return the index of the constant operand of a node with two operands; None unless exactly one is constant."""
     constant = [index for index, tensor in enumerate(node.inputs) if graph.constant(tensor) is not None]
     return constant[0] if len(constant) == 1 and len(node.inputs) == 2 else None
+
+
+def channel_values(constant: np.ndarray, rank: int | None) -> np.ndarray | None:
+    """Return a float32 operand that varies along axis 1 of a tensor alone, as a vector; None for others."""
+    if rank is None or constant.ndim > rank or constant.dtype != np.float32:
+        return None
+    # Broadcasting aligns shapes at their last axis.
+    full = constant.reshape([1] * (rank - constant.ndim) + list(constant.shape))
+    return full.reshape(-1) if full.shape[1] == full.size else None
 
 
 def biased_products(graph: Graph, op: str = "MatMul") -> Iterator[tuple[Node, int, Node]]:

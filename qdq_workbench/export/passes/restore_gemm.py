@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 
 from qdq_workbench.export.passes.contract import GraphPass
-from qdq_workbench.export.passes.patterns import additions_where, biased_products, write_instead
+from qdq_workbench.export.passes.patterns import additions_where, biased_products, channel_values, write_instead
 from qdq_workbench.onnx_graph.graph import Graph, Node
 
 
@@ -40,9 +40,8 @@ def _is_gemm(graph: Graph, add: Node, operand: int, product: Node) -> bool:
 
 def _is_per_column(constant: np.ndarray, columns: int | None) -> bool:
     """Return whether a constant is one value per column of a product of float32."""
-    # A constant of one value per row has as many values where the matrix is square.
-    shape = constant.shape or (1,)
-    return len(shape) <= 2 and shape[-1:] == (constant.size,) == (columns,) and constant.dtype == np.float32
+    values = channel_values(constant, 2)
+    return values is not None and values.size == columns
 
 
 def _is_bias(graph: Graph, add: Node, operand: int, gemm: Node) -> bool:
