@@ -163,132 +163,23 @@ _HOMES = {
     "write_certificate_page": "report.certificate_page",
 }
 _MODULES = ("correction", "foreign", "numerics", "transforms")
-#: Public names by the module that documents them; they can be accessed at the root too.
-_NAMED_MODULES = {
-    "correction": (
-        "clip_weights",
-        "codebook_weights",
-        "correct_biases",
-        "equalize_scales",
-        "estimate_statistics",
-        "gptq_weights",
-        "learn_rounding",
-        "shift_negative",
-        "smooth_scales",
-        "weights_alone",
-    ),
-    "transforms": (
-        "merge_lora",
-        "split_activations",
-        "split_attention",
-        "split_separable_convolutions",
-    ),
-    "foreign": (
-        "Comparison",
-        "ImportedQDQ",
-        "LintReport",
-        "compare",
-        "import_qdq",
-        "lint_onnx",
-    ),
-    "files": (
-        "FileGrid",
-        "FileLayers",
-        "FileScore",
-        "TrainingCheckpoint",
-        "export_float_onnx",
-        "load_integer_weights",
-        "load_model",
-        "lock_folder",
-        "parse_json",
-        "read_layers",
-        "save_firmware",
-        "save_integer_weights",
-        "score_file",
-        "scratch_folder",
-        "stoppable",
-        "verify_tflite",
-        "write_atomically",
-    ),
-    "certificates": (
-        "Certificate",
-        "certify",
-        "write_certificate_page",
-    ),
-    "targets": (
-        "Target",
-        "get_target",
-        "target_names",
-    ),
-    "results": (
-        "CalibrationResult",
-        "Explanation",
-        "ExportReport",
-        "FirmwareReport",
-        "Island",
-        "IslandEdge",
-        "LatencyReport",
-        "Node",
-        "QuantizedModel",
-        "RoundedUnit",
-        "RoundingReport",
-        "SearchResult",
-        "SearchStep",
-        "SensitivityEntry",
-        "SensitivityReport",
-        "TFLiteReport",
-        "VerificationReport",
-        "latency_figure",
-        "pareto_figure",
-        "sensitivity_figure",
-    ),
-    "analysis": (
-        "LayerCost",
-        "Metric",
-        "PlanScores",
-        "layer_costs",
-    ),
-    "diagnosis": (
-        "Cause",
-        "Diagnosis",
-        "diagnose",
-    ),
-    "profiling": (
-        "Gain",
-        "LayerLatency",
-        "OtherLatency",
-        "RuntimeGraph",
-        "RuntimeKernel",
-        "profile_onnx",
-        "read_kernels",
-    ),
-    "calibration": (
-        "apply_calibration",
-        "calibration_methods",
-        "tensor_values",
-        "weight_values",
-    ),
-    "spec": (
-        "DefaultDict",
-        "LayerQuantizeConfig",
-        "QuantizationMethod",
-        "QuantizerSpec",
-    ),
-    "wrappers": (
-        "AddQuantizeWrapper",
-        "QuantizeDequantize",
-        "Quantizer",
-    ),
-    "errors": (
-        "PlacementConflictError",
-        "SpecError",
-    ),
-    "mct": ("keras_post_training_quantization",),
-    "tfmot": (),
-}
-_ELSEWHERE = {name for names in _NAMED_MODULES.values() for name in names}
+#: Modules that tell the other names, each with the names in its `__all__`; these are found at the root, too.
+_NAMED_MODULES = """
+    analysis calibration certificates correction diagnosis errors files foreign mct profiling results spec targets
+    tfmot transforms wrappers
+""".split()  # noqa: SIM905
+#: The names that the root tells.
+_TOLD = """
+    AllValuesQuantizer AutoQDQCase BNQDQCase BaseQuantizeWrapper ConcatQDQCase CustomQDQInsertionCase
+    EfficientNetQDQCase FixedQuantizer FrameworkInfo InceptionQDQCase LSQQuantizer LastValueQuantizer LayerConfig
+    MaxPoolQDQCase MobileNetQDQCase ModelGraph MovingAverageQuantizer NonWeightedBaseQuantizeWrapper PlacementPlan
+    QDQError QuantizationSpec QuantizeConfig ResNetV1QDQCase ResNetV2QDQCase ResidualConnectionQDQCase
+    WeightedBaseQuantizeWrapper build_graph calibrate check_is_quantizable_by_layer_name explain export_onnx
+    export_tflite fold_batch_norm integer_weights plan_placement quantize_model retarget search sensitivity strip
+    verify_onnx
+""".split()  # noqa: SIM905
 
-__all__ = [*(name for name in _HOMES if name not in _ELSEWHERE), *_MODULES]  # noqa: PLE0604 - all are strings
+__all__ = [*_TOLD, *_MODULES]  # noqa: PLE0604 - all are strings
 
 
 def __getattr__(name: str) -> Any:

@@ -25,6 +25,7 @@ from class_lists import (
     sources,
 )
 from keras_classes import CLASSES
+from named_modules import MODULES
 from project import ROOT, pyproject
 
 import qdq_workbench as qdq
@@ -314,8 +315,8 @@ def is_public(name):
         return bool(package)  # an import by dots begins with none
     if module == "errors":
         return inspect.isclass(getattr(errors, last, None))
-    at_root = {"", *qdq._HOMES, *qdq._MODULES, *qdq._NAMED_MODULES}
-    return last in (qdq._NAMED_MODULES.get(module, ()) if module else at_root)
+    at_root = {"", *qdq._HOMES, *qdq._MODULES, *MODULES}
+    return last in (MODULES.get(module, ()) if module else at_root)
 
 
 @pytest.mark.parametrize("face", INTERNALS)

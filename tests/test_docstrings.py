@@ -11,6 +11,7 @@ import textwrap
 import types
 
 import pytest
+from named_modules import MODULES
 from project import ROOT
 
 import qdq_workbench as qdq
@@ -27,7 +28,7 @@ def modules_with_examples():
 
 def public_objects():
     """Return the functions and classes at the root and in the named modules, by name."""
-    found = {name: getattr(qdq, name) for name in (*qdq.__all__, *itertools.chain(*qdq._NAMED_MODULES.values()))}
+    found = {name: getattr(qdq, name) for name in (*qdq.__all__, *itertools.chain(*MODULES.values()))}
     found.update({f"numerics.{name}": getattr(qdq.numerics, name) for name in qdq.numerics.__all__})
     return {name: value for name, value in found.items() if inspect.isfunction(value) or inspect.isclass(value)}
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from named_modules import MODULES
 from project import ROOT
 
 import qdq_workbench as qdq
@@ -37,30 +38,7 @@ CONTRACT = """
     numerics QDQError
 """.split()  # noqa: SIM905 - words are easier to compare with the contract than a quoted list
 HEAVY = ["tensorflow", "keras", "onnx", "onnxruntime", "tf2onnx", "plotly", "matplotlib", "sklearn", "jinja2", "numpy"]
-#: Modules with public names of their own, as docs/names.md lists them.
-MODULES = {
-    "analysis": "LayerCost Metric PlanScores layer_costs",
-    "calibration": "apply_calibration calibration_methods tensor_values weight_values",
-    "certificates": "Certificate certify write_certificate_page",
-    "correction": "clip_weights codebook_weights correct_biases equalize_scales estimate_statistics gptq_weights "
-    "learn_rounding shift_negative smooth_scales weights_alone",
-    "diagnosis": "Cause Diagnosis diagnose",
-    "errors": "PlacementConflictError SpecError",
-    "files": "FileGrid FileLayers FileScore TrainingCheckpoint export_float_onnx load_integer_weights load_model "
-    "lock_folder parse_json read_layers save_firmware save_integer_weights score_file scratch_folder stoppable "
-    "verify_tflite write_atomically",
-    "foreign": "Comparison ImportedQDQ LintReport compare import_qdq lint_onnx",
-    "mct": "keras_post_training_quantization",
-    "profiling": "Gain LayerLatency OtherLatency RuntimeGraph RuntimeKernel profile_onnx read_kernels",
-    "results": "CalibrationResult Explanation ExportReport FirmwareReport Island IslandEdge LatencyReport Node "
-    "QuantizedModel RoundedUnit RoundingReport SearchResult SearchStep SensitivityEntry SensitivityReport TFLiteReport "
-    "VerificationReport latency_figure pareto_figure sensitivity_figure",
-    "spec": "DefaultDict LayerQuantizeConfig QuantizationMethod QuantizerSpec",
-    "targets": "Target get_target target_names",
-    "transforms": "merge_lora split_activations split_attention split_separable_convolutions",
-    "wrappers": "AddQuantizeWrapper QuantizeDequantize Quantizer",
-}
-ELSEWHERE = sorted({name for names in MODULES.values() for name in names.split()})
+ELSEWHERE = sorted({name for names in MODULES.values() for name in names})
 NAMES = [*qdq.__all__, *ELSEWHERE]
 FUNCTIONS = [name for name in NAMES if inspect.isfunction(getattr(qdq, name))]
 CLASSES = [name for name in NAMES if inspect.isclass(getattr(qdq, name))]
@@ -87,7 +65,7 @@ def test_the_root_tells_at_most_45_names_and_those_of_the_contract_among_them():
     assert sorted(set(told) & set(ELSEWHERE)) == []
 
 
-@pytest.mark.parametrize(("module", "name"), [(m, n) for m, names in MODULES.items() for n in names.split()])
+@pytest.mark.parametrize(("module", "name"), [(m, n) for m, names in MODULES.items() for n in names])
 def test_a_name_is_told_in_its_module_and_found_at_the_root(module, name):
     home = importlib.import_module(f"qdq_workbench.{module}")
 
@@ -97,7 +75,8 @@ def test_a_name_is_told_in_its_module_and_found_at_the_root(module, name):
 
 
 def test_every_name_outside_the_root_is_listed():
-    assert sorted(qdq._ELSEWHERE) == ELSEWHERE
+    assert sorted(set(qdq._HOMES) - set(qdq.__all__)) == ELSEWHERE
+    assert sorted(qdq._NAMED_MODULES) == sorted(MODULES)
     page = (ROOT / "docs/names.md").read_text(encoding="utf-8")
     assert [name for name in NAMES if f"`{name}`" not in page] == []
 

@@ -14,6 +14,7 @@ import zipfile
 import keras
 import numpy as np
 import pytest
+from named_modules import MODULES
 from project import ROOT
 from small_models import residual_net
 
@@ -137,10 +138,10 @@ def written_names(text):
 def documented(parts):
     """Return whether a name is written as docs/names.md has it."""
     first, *rest = parts
-    if first not in qdq._NAMED_MODULES:
+    if first not in MODULES:
         return first in qdq.__all__
     module = importlib.import_module(f"qdq_workbench.{first}")
-    named = qdq._NAMED_MODULES[first] or dir(module)
+    named = MODULES[first] or dir(module)
     return not rest or rest[0] in named or (first == "errors" and hasattr(module, rest[0]))
 
 

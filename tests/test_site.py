@@ -10,6 +10,7 @@ import re
 
 import pytest
 import yaml
+from named_modules import MODULES
 from project import ROOT
 
 import qdq_widgets
@@ -32,7 +33,7 @@ def load(name):
 def public_objects():
     """Return every public object by the name that it is told by; one object has one name."""
     named = {name: getattr(qdq, name) for name in qdq.__all__}
-    for module, names in qdq._NAMED_MODULES.items():
+    for module, names in MODULES.items():
         named.update(
             {f"{module}.{name}": getattr(importlib.import_module(f"qdq_workbench.{module}"), name) for name in names}
         )
@@ -87,7 +88,7 @@ def test_methods_of_parts_are_shown_as_methods():
 
 
 def test_a_public_name_without_a_page_is_found(monkeypatch):
-    monkeypatch.setitem(qdq._NAMED_MODULES, "transforms", (*qdq._NAMED_MODULES["transforms"], "fold_batch_norm"))
+    monkeypatch.setitem(MODULES, "transforms", (*MODULES["transforms"], "fold_batch_norm"))
     monkeypatch.setattr("qdq_workbench.transforms.fold_batch_norm", qdq.fold_batch_norm, raising=False)
     assert faults(api_pages()) == ["transforms.fold_batch_norm"]
 

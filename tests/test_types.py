@@ -1,10 +1,12 @@
 """What a user's type checker and editor know of the public names: their real types, and that others do not exist."""
 
 import ast
+import itertools
 import subprocess
 import sys
 
 import pytest
+from named_modules import MODULES
 from project import ROOT
 
 import qdq_widgets
@@ -54,11 +56,11 @@ def names_of(module):
 
 def spelled_at_the_root(module):
     """The names that are told elsewhere, and the modules that tell them: both work at the root."""
-    return [*module._ELSEWHERE, *module._NAMED_MODULES] if module is qdq else []
+    return [*itertools.chain(*MODULES.values()), *MODULES] if module is qdq else []
 
 
 QDQ_NAMES = sorted({*names_of(qdq), *spelled_at_the_root(qdq)})
-QDQ_NAMES += [f"{module}.{name}" for module, names in qdq._NAMED_MODULES.items() for name in names]
+QDQ_NAMES += [f"{module}.{name}" for module, names in MODULES.items() for name in names]
 
 
 @pytest.fixture(scope="module")
