@@ -7,22 +7,19 @@ from __future__ import annotations
 
 import io
 import pathlib
-import shutil
 import sys
-import tempfile
 from typing import Any
 
 from PIL import Image
-from playwright.sync_api import sync_playwright
 
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from browser.bench_page import BenchPage  # noqa: E402 - found through the line above
-from browser.jupyter import Notebook, chromium, patient_page, running_lab  # noqa: E402
+from browser.jupyter import notebook_alone  # noqa: E402
 
 PICTURE = ROOT / "docs" / "images" / "clicking.gif"
-NOTEBOOK = "01_quickstart.ipynb"
+NOTEBOOK = ROOT / "notebooks" / "01_quickstart.ipynb"
 VIEWPORT = {"width": 1180, "height": 1500}
 HEIGHT, SHOWN, COLORS = 600, 820, 128
 CODE = """
@@ -94,25 +91,17 @@ class Recorder:
 
 def main() -> None:
     """Record the clicks."""
-    with tempfile.TemporaryDirectory() as private, sync_playwright() as playwright:
-        folder = pathlib.Path(private) / "notebooks"
-        folder.mkdir()
-        shutil.copy(ROOT / "notebooks" / NOTEBOOK, folder)
-        browser = playwright.chromium.launch(executable_path=chromium())
-        with running_lab(folder) as (address, token):
-            page = patient_page(browser, viewport=VIEWPORT)
-            notebook = Notebook(page, address, token, NOTEBOOK)
-            index = notebook.index_of("import keras")
-            notebook.run(index)
-            notebook.replace_and_run(index, CODE)
-            bench = BenchPage(notebook, index, folder)
-            recorder = Recorder(bench)
-            recorder.keep(1200)
-            recorder.click(bench.layer("conv").locator("text.title"))
-            recorder.click(bench.badge("conv", "weight"))
-            recorder.click(bench.root.get_by_role("button", name="Make it INT8"))
-            recorder.save(PICTURE)
-        browser.close()
+    with notebook_alone(NOTEBOOK, VIEWPORT) as (notebook, folder):
+        index = notebook.index_of("import keras")
+        notebook.run(index)
+        notebook.replace_and_run(index, CODE)
+        bench = BenchPage(notebook, index, folder)
+        recorder = Recorder(bench)
+        recorder.keep(1200)
+        recorder.click(bench.layer("conv").locator("text.title"))
+        recorder.click(bench.badge("conv", "weight"))
+        recorder.click(bench.root.get_by_role("button", name="Make it INT8"))
+        recorder.save(PICTURE)
 
 
 if __name__ == "__main__":

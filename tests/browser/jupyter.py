@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -293,6 +294,21 @@ class Notebook:
     def scroll_to(self, index: int) -> None:
         """Bring a cell to the top of the page."""
         answer_of(self.page, _SCROLL, index)
+
+
+@contextlib.contextmanager
+def notebook_alone(source: pathlib.Path, viewport: dict[str, int]) -> Iterator[tuple[Notebook, pathlib.Path]]:
+    """Open a copy of a notebook in a JupyterLab and a browser of its own; yield it and the folder of the copy."""
+    from playwright.sync_api import sync_playwright
+
+    with tempfile.TemporaryDirectory() as private, sync_playwright() as playwright:
+        folder = pathlib.Path(private) / "notebooks"
+        folder.mkdir()
+        shutil.copy(source, folder)
+        browser = playwright.chromium.launch(executable_path=chromium())
+        with running_lab(folder) as (address, token):
+            yield Notebook(patient_page(browser, viewport=viewport), address, token, source.name), folder
+        browser.close()
 
 
 def text_of(outputs: list[dict[str, Any]]) -> str:
