@@ -20,8 +20,8 @@ import tensorflow as tf
 
 import qdq_workbench as qdq
 from qdq_workbench import mct
+from qdq_workbench.correction import clip_weights, codebook_weights, correct_biases, equalize_scales, shift_negative
 from qdq_workbench.placement.targets import get_target
-from qdq_workbench.post_training import clip_weights, codebook_weights, correct_biases, equalize_scales, shift_negative
 
 METHODS: dict[str, dict] = {
     "minmax": {},

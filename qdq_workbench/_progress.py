@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from qdq_workbench._interrupts import interrupts_released
 from qdq_workbench.errors import DataError
 
 #: Called with the number of steps done, the total number of steps, and a text about the last step.
@@ -35,6 +36,24 @@ def shown_progress(progress: ProgressFunction | None, title: str, *, verbose: bo
             bar.update(task, completed=done, total=total, description=f"{title}: {text}" if text else title)
 
         yield show
+
+
+@contextmanager
+def shown_while_held(
+    progress: ProgressFunction | None, stop: Callable[[], bool] | None, title: str, *, verbose: bool
+) -> Iterator[tuple[ProgressFunction, Callable[[], bool]]]:
+    """Yield what reports progress and what asks whether to stop, for work that holds interrupts."""
+    with shown_progress(progress, title, verbose=verbose) as show:
+
+        def shown(done: int, total: int, text: str) -> None:
+            with interrupts_released():
+                show(done, total, text)
+
+        def stopped() -> bool:
+            with interrupts_released():
+                return stop is not None and bool(stop())
+
+        yield shown, stopped
 
 
 def check_functions(**functions: Any) -> None:

@@ -19,8 +19,8 @@ from qdq_workbench.diagnosis.fixes import (
     plan_as_before,
 )
 from qdq_workbench.graph.kinds import MERGES, NORMALIZATIONS
-from qdq_workbench.post_training import shift_negative, smooth_scales
-from qdq_workbench.post_training.shift_negative import LOWEST
+from qdq_workbench.post_training.shift_negative import LOWEST, shift_negative
+from qdq_workbench.post_training.smooth_scales import smooth_scales
 
 #: The least ratio of two ranges that counts as a cause.
 FAR = 4.0

@@ -24,7 +24,8 @@ from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.planner import make_plan
 from qdq_workbench.placement.settings import EVERY_WEIGHT
 from qdq_workbench.planning import plan_placement
-from qdq_workbench.post_training import equalize_scales, estimate_statistics
+from qdq_workbench.post_training.norm_statistics import estimate_statistics
+from qdq_workbench.post_training.scale_equalization import equalize_scales
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 
 AUTHOR = "diagnosis"

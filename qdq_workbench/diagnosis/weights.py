@@ -22,7 +22,7 @@ from qdq_workbench.graph.input_axes import input_axis
 from qdq_workbench.graph.kinds import DEPTHWISE
 from qdq_workbench.graph.output_axes import output_axes
 from qdq_workbench.placement.plan import Placement
-from qdq_workbench.post_training import clip_weights
+from qdq_workbench.post_training.clip_weights import clip_weights
 
 #: Outliers have this many times the root mean square of the weights on their scale: one in 10^15 of a normal
 #: distribution.

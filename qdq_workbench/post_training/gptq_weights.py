@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from qdq_workbench._interrupts import interrupts_held, interrupts_released
-from qdq_workbench._progress import ProgressFunction, check_functions, shown_progress
+from qdq_workbench._interrupts import interrupts_held
+from qdq_workbench._progress import ProgressFunction, check_functions, shown_while_held
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
 from qdq_workbench.errors import DataError
 from qdq_workbench.post_training.rounding.gptq_run import GPTQRun
@@ -93,16 +93,10 @@ def gptq_weights(
     held_back = held_back_of(count)
     with interrupts_held():
         run = GPTQRun(q_model, inputs, held_back, damping=float(damping), activation_order=activation_order)
-        with shown_progress(progress, f"Rounding the matrices of {q_model.name}", verbose=verbose) as show:
-
-            def shown(done: int, total: int, text: str) -> None:
-                with interrupts_released():
-                    show(done, total, text)
-
-            def stopped() -> bool:
-                with interrupts_released():
-                    return stop is not None and bool(stop())
-
+        with shown_while_held(progress, stop, f"Rounding the matrices of {q_model.name}", verbose=verbose) as (
+            shown,
+            stopped,
+        ):
             complete = run.round(shown, stopped)
     return RoundingReport(
         model=q_model.name,

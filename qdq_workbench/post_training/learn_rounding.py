@@ -18,8 +18,8 @@ import keras
 import numpy.typing as npt
 
 from qdq_workbench._fingerprints import fingerprint_of, text_of, unnamed
-from qdq_workbench._interrupts import interrupts_held, interrupts_released
-from qdq_workbench._progress import ProgressFunction, check_functions, shown_progress
+from qdq_workbench._interrupts import interrupts_held
+from qdq_workbench._progress import ProgressFunction, check_functions, shown_while_held
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
 from qdq_workbench.errors import DataError
 from qdq_workbench.post_training.rounding.checkpoint import Checkpoint
@@ -137,16 +137,10 @@ def learn_rounding(
         run = Run(q_model, reference, granularity, settings, inputs, held_back)
         # Before the first unit changes the weights, which the hash covers.
         done = Checkpoint(checkpoint, _fingerprint(q_model, reference, granularity, settings, inputs))
-        with shown_progress(progress, f"Learning the rounding of {q_model.name}", verbose=verbose) as show:
-
-            def shown(units: int, total: int, text: str) -> None:
-                with interrupts_released():
-                    show(units, total, text)
-
-            def stopped() -> bool:
-                with interrupts_released():
-                    return stop is not None and bool(stop())
-
+        with shown_while_held(progress, stop, f"Learning the rounding of {q_model.name}", verbose=verbose) as (
+            shown,
+            stopped,
+        ):
             complete = run.learn(done, shown, stopped)
     return RoundingReport(
         model=q_model.name,

@@ -21,18 +21,7 @@ _HOMES = {
     "make_quantizer": "make",
 }
 
-__all__ = [
-    "AllValuesQuantizer",
-    "FixedQuantizer",
-    "LSQQuantizer",
-    "LastValueQuantizer",
-    "MovingAverageQuantizer",
-    "QParams",
-    "Quantizer",
-    "fake_quantize_tensor",
-    "fake_quantize_weight",
-    "make_quantizer",
-]
+__all__ = [*_HOMES]  # noqa: PLE0604 - all are strings
 
 
 def __getattr__(name: str) -> Any:

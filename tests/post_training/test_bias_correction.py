@@ -9,9 +9,9 @@ from keras import layers
 from small_models import nested_net, samples, shake
 
 import qdq_workbench as qdq
+from qdq_workbench.correction import correct_biases
 from qdq_workbench.errors import DataError, SpecError
 from qdq_workbench.placement.targets import get_target
-from qdq_workbench.post_training import correct_biases
 
 
 def coarse(bits=3):

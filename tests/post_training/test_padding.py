@@ -6,8 +6,8 @@ import pytest
 from keras import layers
 
 import qdq_workbench as qdq
+from qdq_workbench.correction import correct_biases, gptq_weights, learn_rounding, smooth_scales
 from qdq_workbench.errors import DataError
-from qdq_workbench.post_training import correct_biases, gptq_weights, learn_rounding, smooth_scales
 
 X = np.array([[1 + (place * 5 + step) % 15 if step <= place % 4 else 0 for step in range(8)] for place in range(24)])
 

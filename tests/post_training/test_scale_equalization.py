@@ -7,8 +7,8 @@ from keras import layers
 from small_models import nested_net, residual_net, samples, shake
 
 import qdq_workbench as qdq
+from qdq_workbench.correction import equalize_scales
 from qdq_workbench.errors import QuantizerError
-from qdq_workbench.post_training import equalize_scales
 from qdq_workbench.post_training.gaussian import rectified_moments
 
 

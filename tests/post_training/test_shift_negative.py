@@ -6,8 +6,8 @@ import pytest
 from keras import layers, ops
 
 import qdq_workbench as qdq
+from qdq_workbench.correction import shift_negative
 from qdq_workbench.errors import SpecError
-from qdq_workbench.post_training import shift_negative
 from qdq_workbench.post_training.shift_negative import LOWEST, shifted
 
 

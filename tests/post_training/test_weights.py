@@ -9,10 +9,10 @@ from keras import layers
 from small_models import residual_net, samples
 
 import qdq_workbench as qdq
+from qdq_workbench.correction import clip_weights, codebook_weights, correct_biases, smooth_scales
 from qdq_workbench.errors import QuantizerError, SpecError, UnsupportedModelError
 from qdq_workbench.numerics import fake_quantize, qparams_from_range
 from qdq_workbench.placement.targets import get_target
-from qdq_workbench.post_training import clip_weights, codebook_weights, correct_biases, smooth_scales
 from qdq_workbench.post_training.codebook import cluster_centres
 from qdq_workbench.quantizers.numerics import weight_range
 
