@@ -11,7 +11,9 @@ from qdq_widgets.header import summary_texts
 from qdq_widgets.picture import graph_picture
 from qdq_widgets.targets import verdicts
 
-_WITHOUT_WIDGETS = "QDQ Workbench: run this cell to use it. The picture below shows what it showed last."
+_WITHOUT_WIDGETS = "QDQ Workbench: run this cell to use it. What it showed last is below."
+# JupyterLab shows neither widgets nor SVG images of a notebook that it does not trust, only texts like this one.
+_WITHOUT_PICTURE = "JupyterLab shows its picture in a notebook that it trusts: Trust Notebook in the command palette."
 
 
 def display_bench(bench: Any) -> None:
@@ -42,6 +44,6 @@ def display_bench(bench: Any) -> None:
 
 def _picture(bench: Any) -> dict[str, str]:
     explanation, unknown = verdicts(bench)
-    lines = [", ".join(summary_texts(bench)[1:])]  # without the number of pairs, which the picture has already
-    picture = graph_picture(bench.plan, None if unknown else explanation, lines)
-    return {"image/svg+xml": picture, "text/plain": repr(bench)}
+    known = ", ".join(summary_texts(bench)[1:])  # without the number of pairs, which the others have already
+    picture = graph_picture(bench.plan, None if unknown else explanation, [known])
+    return {"image/svg+xml": picture, "text/plain": f"{bench!r}\n{known}\n{_WITHOUT_PICTURE}"}
