@@ -56,6 +56,25 @@ def _(wb):
 @app.cell
 def _(graph, mo, wb):
     mo.md(f"Selected: {{', '.join(graph.value['selection'])}}. Pairs: {{len(wb.plan.tensors)}}.")
+
+
+@app.cell
+def _(mo, wb):
+    def work(_):
+        wb.calibrate()
+        wb.fine_tune(1)
+        wb.sensitivity()
+        wb.color_by("sensitivity")
+        return wb.export("hosted.onnx").passed
+
+    job = mo.ui.button(label="Do the job", on_click=work)
+    job
+    return (job,)
+
+
+@app.cell
+def _(job, mo, wb):
+    mo.md(f"Verified: {{job.value}}, {{wb.stage}}.")
 """
 
 
@@ -149,4 +168,9 @@ def test_the_graph_in_marimo(open_page):
     page.get_by_text("Selected: head. Pairs: 3.").wait_for()
     graphs.nth(0).get_by_role("button", name="Undo").first.click()
     graphs.nth(1).locator("g.qdqw-unit", has_text="stem_conv").locator(".qdqw-badge.weight.all").wait_for()
+    page.get_by_text("Verified: None, planned.").wait_for()
+    page.get_by_role("button", name="Do the job").click()  # a button of marimo's calls methods of the bench
+    page.get_by_text("Verified: True, fine-tuned.").wait_for()
+    for graph in (graphs.nth(0), graphs.nth(1)):
+        graph.locator(".qdqw-legend", has_text="sensitivity").wait_for()
     page.screenshot(path=SCREENSHOTS / "marimo.png")
