@@ -7,7 +7,9 @@ import os
 import sys
 from typing import Any
 
+from qdq_widgets.figures.live import Host
 from qdq_widgets.header import summary_texts
+from qdq_widgets.mirror import Mirror
 from qdq_widgets.picture import graph_picture
 from qdq_widgets.targets import verdicts
 
@@ -25,6 +27,7 @@ def display_bench(bench: Any) -> None:
     from IPython.display import display
 
     widget = bench.view.widget._repr_mimebundle_()
+    bench.effects.begin()
     if "google.colab" in sys.modules or "VSCODE_PID" in os.environ:
         display({**widget, **_picture(bench)}, raw=True)  # type: ignore[no-untyped-call]
         return
@@ -40,6 +43,20 @@ def display_bench(bench: Any) -> None:
 
     if view.picture is not None and not follows:  # None outside of IPython
         bench.subscribe(follow)
+
+
+def marimo_bench(bench: Any) -> Any:
+    """Return a bench for marimo, which shows anywidgets but no other Jupyter widgets: the panes are mirrors."""
+    import marimo
+
+    view = bench.view
+    if view.mirrors is None:
+        parts = (view.head, [view.side.widget], [view.work.widget, view.foot])
+        view.mirrors = [Mirror([view.style, *roots]) for roots in parts]  # a style reaches no other anywidget there
+        Host.draws_figures = False
+        bench.effects.begin()
+    head, side, work = view.mirrors
+    return marimo.vstack([head, marimo.hstack([view.graph, side], widths=[1, 1], align="start"), work])
 
 
 def _picture(bench: Any) -> dict[str, str]:
