@@ -17,6 +17,7 @@ from qdq_workbench._files import write_atomically
 from qdq_workbench.errors import CheckpointError
 
 Found = TypeVar("Found")
+_DAMAGES = (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,15 +45,23 @@ class CheckpointFile:
                 head = parse_json(str(file["head"]))
                 if head.get("format") == self.format and head.get("fingerprint") == self.fingerprint:
                     return build(head, file)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
-            raise CheckpointError(
-                f"The file to resume from is damaged, or no checkpoint of {self.made_by}. Delete it, or give another "
-                f"path. Received: checkpoint={str(self.path)!r} ({type(error).__name__})"
-            ) from error
+        except _DAMAGES as error:
+            raise self._damaged(error) from error
         raise CheckpointError(
             f"The file to resume from is of {self.other} differ. Delete the file, or give another path. "
             f"Received: checkpoint={str(self.path)!r}"
         )
+
+    def head(self) -> Mapping[str, Any]:
+        """Return the head, of whichever run it is; the arrays are not read."""
+        try:
+            with np.load(self.path, allow_pickle=False) as file:
+                head = parse_json(str(file["head"]))
+                if head.get("format") == self.format:
+                    return dict(head)
+        except _DAMAGES as error:
+            raise self._damaged(error) from error
+        raise self._damaged(ValueError("another format"))
 
     def write(self, head: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
         """Write the file, atomically: if that fails, the one before remains."""
@@ -64,3 +73,9 @@ class CheckpointFile:
                 np.savez(file, head=np.array(text), **arrays)
 
         write_atomically(self.path, write)
+
+    def _damaged(self, error: Exception) -> CheckpointError:
+        return CheckpointError(
+            f"The file to resume from is damaged, or no checkpoint of {self.made_by}. Delete it, or give another "
+            f"path. Received: checkpoint={str(self.path)!r} ({type(error).__name__})"
+        )

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from qdq_workbench._interrupts import interrupts_released
 from qdq_workbench.errors import DataError
 
-#: Called with the number of steps done, the total number of steps, and a text about the last step.
+#: Called with the number of steps done, the total number of steps, 0 if it is not known, and a text about a step.
 ProgressFunction = Callable[[int, int, str], Any]
 
 
@@ -33,7 +33,7 @@ def shown_progress(progress: ProgressFunction | None, title: str, *, verbose: bo
         task = bar.add_task(title, total=None)
 
         def show(done: int, total: int, text: str) -> None:
-            bar.update(task, completed=done, total=total, description=f"{title}: {text}" if text else title)
+            bar.update(task, completed=done, total=total or None, description=f"{title}: {text}" if text else title)
 
         yield show
 

@@ -77,8 +77,8 @@ def diagnose(
             may be the cause, `apply` tries `data`, too.
         batch_size: How many samples of an array make a batch, at least 1.
         steps: How many batches of `data` to read at most, at least 1; None for all.
-        progress: Called with the number of sites measured, their total, and the layer's name, instead of a progress
-            bar.
+        progress: Called with the number of sites measured, their total (0 while it is not known), and the layer's name
+            or another step, instead of a progress bar.
         stop: Called before every site; when it returns True, the diagnosis uses the sites measured so far.
         verbose: Whether to show a progress bar where there is no `progress`.
 
@@ -111,20 +111,31 @@ def diagnose(
     measure = get_metric(metric if metric is not None else "sqnr" if samples.labels is None else "accuracy")
     if isinstance(calibration_data, Iterator):  # fixes read it again
         calibration_data = read_samples(model, calibration_data, batch_size, steps).batches
-    q_model, _ = calibrated(model, plan, samples, calibration_data, batch_size)
-    noise = Noise(q_model, samples)
-    if not all(np.isfinite(array).all() for array in noise.reference):
-        raise DataError(
-            "The float model's outputs on these data are not finite, so nothing can be compared with them. Check the "
-            f"data and the model. Received: NaN or infinity in the outputs of {q_model.name!r}"
-        )
-    everything = frozenset(noise.switches)
-    of_weights = frozenset(switch for switch in everything if switch[1] == "weight")
-    values = [noise.value(measure, on) for on in (frozenset(), everything, of_weights, everything - of_weights)]
-    with shown_progress(progress, f"Diagnosis of {q_model.name}", verbose=verbose) as show:
-        show(0, len(noise.switches), "")
+    with shown_progress(progress, f"Diagnosis of {model.name}", verbose=verbose) as show:
+        show(0, 0, "the quantized model")
+        q_model, _ = calibrated(model, plan, samples, calibration_data, batch_size)
+        show(0, 0, "the outputs of the float model and of the quantized one")
+        noise = Noise(q_model, samples)
+        if not all(np.isfinite(array).all() for array in noise.reference):
+            raise DataError(
+                "The float model's outputs on these data are not finite, so nothing can be compared with them. Check "
+                f"the data and the model. Received: NaN or infinity in the outputs of {q_model.name!r}"
+            )
+        sites = len(noise.switches)
+        everything = frozenset(noise.switches)
+        of_weights = frozenset(switch for switch in everything if switch[1] == "weight")
+        values = []
+        for on, text in (
+            (frozenset(), "the float model"),
+            (everything, "all sites"),
+            (of_weights, "all weights"),
+            (everything - of_weights, "all activations"),
+        ):
+            show(0, sites, text)
+            values.append(noise.value(measure, on))
         complete = noise.measure_each(show, stop or (lambda: False))
-    findings = likely_causes(read_evidence(q_model, samples, noise))
+        show(len(noise.of), sites, "the causes")
+        findings = likely_causes(read_evidence(q_model, samples, noise))
     return Diagnosis(
         model=model.name,
         target=q_model.target,

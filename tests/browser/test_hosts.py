@@ -1,4 +1,4 @@
-"""The bench outside of JupyterLab: the whole of it in Voila, its graph in marimo."""
+"""The bench outside of JupyterLab: the whole of it in Voila and in marimo."""
 
 import contextlib
 import os
@@ -56,6 +56,25 @@ def _(wb):
 @app.cell
 def _(graph, mo, wb):
     mo.md(f"Selected: {{', '.join(graph.value['selection'])}}. Pairs: {{len(wb.plan.tensors)}}.")
+
+
+@app.cell
+def _(mo, wb):
+    def work(_):
+        wb.calibrate()
+        wb.fine_tune(1)
+        wb.sensitivity()
+        wb.color_by("sensitivity")
+        return wb.export("hosted.onnx").passed
+
+    job = mo.ui.button(label="Do the job", on_click=work)
+    job
+    return (job,)
+
+
+@app.cell
+def _(job, mo, wb):
+    mo.md(f"Verified: {{job.value}}, {{wb.stage}}.")
 """
 
 
@@ -133,7 +152,34 @@ def test_the_whole_bench_in_voila(open_page):
     bench.screenshot("voila")
 
 
-def test_the_graph_in_marimo(open_page):
+def panes_in_marimo(page):
+    """Calibrate, train and export by the bench's own panes, which marimo shows as plain HTML."""
+    panes = page.locator(".qdq-mirror")
+
+    def click(text):
+        panes.get_by_role("button", name=text, exact=True).locator("visible=true").first.click()
+
+    def open_pane(title):
+        panes.get_by_role("tab", name=title, exact=True).click()
+
+    panes.locator(".qdq-title", has_text="head").wait_for()
+    click("Calibrate")
+    panes.locator(".qdq-chip", has_text="PTQ").wait_for()
+    panes.get_by_text("The figure is drawn in JupyterLab").wait_for()
+    open_pane("Training")
+    panes.get_by_label("Epochs").fill("1")
+    click("Fine-tune")
+    panes.locator("td", has_text="done").wait_for()
+    open_pane("Export")
+    click("Export")
+    panes.locator(".qdq-pane:visible", has_text="Verified").wait_for()
+    open_pane("Variants")
+    click("Keep")
+    panes.locator("td", has_text="QAT").first.wait_for()
+    assert panes.locator(".qdq-error:visible").count() == 0
+
+
+def test_the_whole_bench_in_marimo(open_page):
     pytest.importorskip("marimo", reason="needs marimo: pip install marimo")
     command = ("marimo", "-q", "run", "{path}", "--headless", "--no-token", "--host=127.0.0.1", "--port={port}")
     page = open_page("bench.py", MARIMO, *command)
@@ -147,6 +193,12 @@ def test_the_graph_in_marimo(open_page):
     graphs.nth(1).get_by_text("-2 pairs", exact=True).wait_for()
     graphs.nth(1).locator("g.qdqw-unit", has_text="head").locator("text.title").click()
     page.get_by_text("Selected: head. Pairs: 3.").wait_for()
+    panes_in_marimo(page)
     graphs.nth(0).get_by_role("button", name="Undo").first.click()
     graphs.nth(1).locator("g.qdqw-unit", has_text="stem_conv").locator(".qdqw-badge.weight.all").wait_for()
+    page.get_by_text("Verified: None, planned.").wait_for()
+    page.get_by_role("button", name="Do the job").click()  # a button of marimo's calls methods of the bench
+    page.get_by_text("Verified: True, fine-tuned.").wait_for()
+    for graph in (graphs.nth(0), graphs.nth(1)):
+        graph.locator(".qdqw-legend", has_text="sensitivity").wait_for()
     page.screenshot(path=SCREENSHOTS / "marimo.png")

@@ -7,12 +7,28 @@ from browser.conftest import SCREENSHOTS
 pytestmark = pytest.mark.slow
 
 CODE = """
+import numpy as np
 x = image = keras.Input((8, 8, 3), name='image')
 for name in ('first', 'second', 'third'):
     x = keras.layers.ReLU(name=name + '_relu')(keras.layers.Conv2D(2, 3, padding='same', name=name)(x))
-wb = Workbench(keras.Model(image, keras.layers.Add(name='sum')([x, x]), name='chain'))
+net = keras.Model(image, keras.layers.Add(name='sum')([x, x]), name='chain')
+net.compile('adam', 'mse')
+samples = tuple(np.random.default_rng(0).normal(size=(8, 8, 8, width)).astype('float32') for width in (3, 2))
+wb = Workbench(net, train_data=samples, validation_data=samples, target='onnxruntime')
+wb.effects.measuring = False
 wb
 """
+FOCUSED = """() => {
+  const at = document.activeElement;
+  return at.closest('.qdq-bench') ? at.ariaLabel || at.title || at.textContent.trim() : at.localName;
+}"""
+# What a keyboard reaches and presses in the panes: the tab, the button, and what is then so.
+JOB = (
+    ("Calibration", "Calibrate", "wb.calibration is not None"),
+    ("Sensitivity", "Find sensitive layers", "wb.sensitivity_report is not None"),
+    ("Training", "Fine-tune", "wb.stage == 'fine-tuned'"),
+    ("Export", "Export", "len(wb.exports) == 1"),
+)
 UNNAMED = """(root) => [...root.querySelectorAll('button, select, input, textarea, [role=button], [tabindex="0"]')]
   .filter((el) => el.checkVisibility() && !['presentation', 'none'].includes(el.getAttribute('role')))
   .filter((el) => !(el.getAttribute('aria-label') || el.title || el.textContent.trim() || el.placeholder
@@ -78,6 +94,36 @@ def search_and_ask_for_help(bench):
     press("Escape")
 
 
+def tab_until(bench, wanted, key="Tab"):
+    """Press Tab until something that says just this has the focus."""
+    passed = []
+    for _ in range(60):
+        bench.page.keyboard.press(key)
+        passed.append(bench.page.evaluate(FOCUSED))
+        if passed[-1] == wanted:
+            return
+    raise AssertionError(f"Tab does not reach {wanted!r}: {passed}")
+
+
+def do_the_job(bench):
+    """Calibrate, sweep, train and export; a button that was disabled meanwhile has the focus again."""
+    tab_until(bench, "Inspector")
+    shown = "Calibration"
+    for title, button, condition in JOB:
+        tab_until(bench, shown, "Shift+Tab" if title != shown else "Tab")
+        for _ in range(9):
+            if bench.page.evaluate(FOCUSED) == title:
+                break
+            bench.page.keyboard.press("ArrowRight")
+        bench.page.keyboard.press("Enter")
+        bench.root.locator("button:visible").filter(has_text=button).first.wait_for()
+        tab_until(bench, button)
+        bench.page.keyboard.press("Enter")
+        bench.wait_until(f"{condition} and wb.jobs.current is None")
+        bench.wait_for(lambda said=button: bench.page.evaluate(FOCUSED) == said, f"the focus is on {button} again")
+        shown = title
+
+
 def press_the_notebooks_letters(bench):
     """In command mode "x" cuts a cell and "dd" deletes one: not while the bench has the focus."""
     for key in ("x", "d", "d", "a", "m"):
@@ -93,6 +139,8 @@ def test_notebook_7_by_keyboard_alone(open_notebook):
     bench = BenchPage(notebook, index, SCREENSHOTS)
     reach_the_graph(bench)
     switch_and_undo(bench)
+    do_the_job(bench)
+    reach_the_graph(bench)
     search_and_ask_for_help(bench)
     press_the_notebooks_letters(bench)
     bench.root.locator(".lm-TabBar-tab.lm-mod-current").first.focus()

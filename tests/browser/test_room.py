@@ -152,11 +152,15 @@ def test_axe_finds_nothing_serious(bench):
 def test_the_whole_page_and_the_split(bench):
     page = bench.page
     page.set_viewport_size(LAPTOP)
+    graph, side = bench.root.locator(".qdq-graph"), bench.root.locator(".qdq-side")
+    picture = bench.root.locator("svg[role=tree]").first
+    bench.notebook.ask("wb.select([])")
+    # A row takes 28.4 pixels, and what is above the first one 18.
+    bench.wait_for(lambda: picture.bounding_box()["height"] >= 416, "14 rows beside the inspector, in 560 pixels")
     bench.root.locator(".qdq-whole").click()
     bench.wait_until("wb.view.room.full_page")
     box = bench.root.bounding_box()
     assert (box["x"], box["y"], box["width"], box["height"]) == (0, 0, 960, 600)
-    graph, side = bench.root.locator(".qdq-graph"), bench.root.locator(".qdq-side")
     assert abs(graph.bounding_box()["y"] - side.bounding_box()["y"]) < 8  # beside each other on a laptop
     bench.screenshot("whole_page")
     for side_pane, work_pane in itertools.zip_longest(SIDE_PANES[:-1], WORK_PANES, fillvalue=SIDE_PANES[0]):
@@ -164,11 +168,12 @@ def test_the_whole_page_and_the_split(bench):
         bench.open(work_pane)
         assert bench.root.evaluate(OUT_OF_REACH) == [], (side_pane, work_pane)
         assert bench.root.evaluate(TOO_WIDE) <= 1, (side_pane, work_pane)
-    for size, upper, lower in ((LAPTOP, 240, 140), (WIDER_LAPTOP, 340, 200)):
+    for size, upper, lower, rows in ((LAPTOP, 300, 180, 217), (WIDER_LAPTOP, 360, 220, 298)):
         page.set_viewport_size(size)
         bench.wait_for(lambda room=size: bench.root.bounding_box()["height"] == room["height"], "the page has the size")
         assert graph.bounding_box()["height"] >= upper
         assert bench.root.locator(".qdq-work").bounding_box()["height"] >= lower
+        assert picture.bounding_box()["height"] >= rows
     page.set_viewport_size(LAPTOP)
     bench.open(WORK_PANES[0])
     across = bench.root.get_by_role("separator", name="Width of the graph")
@@ -188,6 +193,12 @@ def test_the_whole_page_and_the_split(bench):
     page.mouse.move(300, 420, steps=3)
     page.mouse.up()
     bench.wait_for(lambda: abs(bench.root.locator(".qdq-down").bounding_box()["y"] - 420) < 8, "the handle is there")
+    bench.root.get_by_role("separator", name="Height of the graph on the whole page").focus()
+    for _ in range(20):
+        page.keyboard.press("ArrowDown")
+    bench.wait_until("wb.view.room.upper == 1")  # the tabs of the panes are left, and lead back to them
+    assert picture.bounding_box()["height"] >= 375
+    assert bench.root.locator(".qdq-work .lm-TabBar-tab").last.is_visible()
     bench.notebook.ask("wb.view.room.full_page = False; wb.view.room.split = 0.5; wb.view.room.upper = 0.62")
     bench.wait_for(lambda: bench.root.bounding_box()["width"] < 960, "the bench is in its cell again")
 

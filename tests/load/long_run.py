@@ -20,7 +20,8 @@ from load.networks import chain
 from load.session import Session
 
 GROWTH = 1.10
-JUDGED = ("kernel MB", "objects of Python")  # rows and texts of the page follow the spec, up to what lists show
+# Rows and texts of the page follow the spec, up to what lists show: 100 entries, of eight widgets each, alone.
+JUDGED = ("kernel MB", "objects of Python", "widgets beside the view")
 
 
 def main() -> None:
@@ -36,6 +37,8 @@ def main() -> None:
     started, warm, warming = time.perf_counter(), None, max(1, options.actions // 5)
     for number in range(1, options.actions + 1):
         session.act()
+        if number == warming:
+            session.see_every_pane()
         if number % max(1, options.actions // 20) == 0 or number == warming:
             session.forget()
             print(f"{number} actions, {len(session.bench.history)} steps: {_text(session.memory())}", flush=True)

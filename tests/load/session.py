@@ -8,7 +8,7 @@ import os
 import pathlib
 import sys
 
-from ipywidgets.widgets.widget import _instances
+from ipywidgets.widgets.widget import Widget, _instances
 from load.actions import User
 from load.page import Page
 
@@ -113,8 +113,29 @@ class Session:
             "kernel MB": pages * os.sysconf("SC_PAGE_SIZE") / 1e6,
             "objects of Python": sys.getallocatedblocks(),
             "widgets": len(self.page.models),
+            "widgets beside the view": len(self.beside_the_view()),
             "page MB": self.page.size / 1e6,
         }
+
+    def beside_the_view(self):
+        """Return the open widgets that the view does not hold: fields that a pane keeps for later, else a leak."""
+        held, waiting = set(), [self.bench.view.widget]
+        while waiting:
+            widget = waiting.pop()
+            if widget.model_id in held:
+                continue
+            held.add(widget.model_id)
+            for value in widget.trait_values(sync=True).values():
+                parts = value if isinstance(value, (tuple, list)) else (value,)
+                waiting += [part for part in parts if isinstance(part, Widget)]
+        return set(self.page.models) - held
+
+    def see_every_pane(self):
+        """Open every tab once: a pane is built when it is first opened; from then on only its rows follow the spec."""
+        with self.page.opened():
+            for tabs in (self.bench.view.side, self.bench.view.work):
+                for place in range(len(tabs.panes)):
+                    tabs.widget.selected_index = place
 
     def forget(self):
         """Drop what only the checks hold, before memory is read."""

@@ -38,6 +38,15 @@ def test_no_widget_is_left_open_by_what_replaces_it(session):
     assert counts[:5] == counts[5:]
 
 
+def test_every_open_widget_belongs_to_the_view_or_waits_in_its_pane(session):
+    session.see_every_pane()
+    waiting = session.beside_the_view()
+    for _ in range(10):
+        session.act()
+    session.see_every_pane()
+    assert session.beside_the_view() <= waiting
+
+
 def test_the_journal_leads_to_the_same_plan(session):
     script = session.bench.to_script()
     names = {"model": session.bench.model}

@@ -67,6 +67,88 @@ def test_in_code_a_stop_leaves_what_there_was(bench):
         job.raise_if_stopped()
 
 
+def reports_of(bench, work):
+    """Return the texts and fractions that a job reports."""
+    seen = []
+
+    def listen(event):
+        job = bench.jobs.current
+        if event == "job" and job is not None and job.text:
+            seen.append((job.text, job.fraction))
+
+    forget = bench.subscribe(listen)
+    try:
+        work()
+    finally:
+        forget()
+    return list(dict.fromkeys(seen))
+
+
+def test_scoring_tells_its_batches_and_how_far_it_is(ready, monkeypatch):
+    monkeypatch.setattr("qdq_widgets.fitting._REDRAW_SECONDS", 0.0)
+    bench = Workbench(ready[0].model, train_data=tiny_data(), validation_data=tiny_data(32), target="onnxruntime")
+    bench.continue_from(ready[1])
+    assert reports_of(bench, lambda: bench.evaluate(batch_size=16)) == [
+        ("building the quantized model", None),
+        ("scoring the float model", 0.0),
+        ("scoring the float model, batch 1 of 2", 0.25),
+        ("scoring the float model, batch 2 of 2", 0.5),
+        ("scoring the quantized model", 0.5),
+        ("scoring the quantized model, batch 1 of 2", 0.75),
+        ("scoring the quantized model, batch 2 of 2", 1.0),
+    ]
+    for name, layer in (("one", "conv"), ("two", "head")):
+        bench.toggle(layer, "weight")
+        bench.keep_variant(name)
+    seen = reports_of(bench, lambda: bench.measure_variants(batch_size=16))
+    assert ("one: scoring, batch 1 of 2", 0.125) in seen
+    assert ("two: scoring, batch 2 of 2", 0.75) in seen
+    fractions = [fraction for _, fraction in seen]
+    assert None not in fractions
+    assert fractions == sorted(fractions)
+    seen = reports_of(bench, lambda: bench.fine_tune(2, batch_size=16))
+    assert ("scoring epoch 1, batch 2 of 2", 0.5) in seen
+
+
+def test_stop_within_a_score_ends_it_at_once(ready):
+    def batches():
+        for number in range(1000):
+            if number == 2:
+                bench.jobs.stop()
+            taken.append(number)
+            yield tuple(part[:8] for part in tiny_data())
+
+    import tensorflow as tf
+
+    taken = []
+    signature = (tf.TensorSpec((8, 6, 6, 2)), tf.TensorSpec((8,), tf.int64))
+    data = tf.data.Dataset.from_generator(batches, output_signature=signature)
+    bench = Workbench(ready[0].model, validation_data=data, target="onnxruntime")
+    bench.continue_from(ready[1])
+    assert bench.evaluate().ptq is None
+    assert len(taken) < 100
+
+
+@pytest.mark.parametrize("work", ["evaluate", "fine_tune", "calibrate", "diagnose"])
+def test_stop_while_the_model_is_built_ends_the_work(bench, work):
+    bench.keep_variant("this")
+    with stop_at(bench, "building"):
+        try:
+            getattr(bench, work)()
+        except BenchStoppedError:
+            assert work in ("calibrate", "diagnose")
+    assert bench.jobs.last.text == "stopping after this step ..."
+    assert (bench.stage, bench.curves.ptq, bench.curves.runs, bench.diagnosis) == ("calibrated", None, (), None)
+
+
+def test_a_diagnosis_tells_its_steps_and_stops_before_the_first_site(bench):
+    for word in ("the outputs of the float model", "all weights"):
+        with stop_at(bench, word), pytest.raises(BenchStoppedError):
+            bench.diagnose(samples=16)
+    with stop_at(bench, "conv"):
+        assert not bench.diagnose(samples=16).complete
+
+
 IMAGES, LABELS = tiny_data(8)
 MISFITS = {
     "wrong size": ((IMAGES[:, :5, :5, :1], LABELS), r"\(\(8, 5, 5, 1\) float32, \(8,\) int64\)"),

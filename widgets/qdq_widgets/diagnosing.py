@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import qdq_workbench as qdq
+from qdq_widgets.background import Job
 from qdq_widgets.data import few_pairs, fit_arguments
 from qdq_widgets.errors import BenchError
 from qdq_widgets.events import Events
@@ -12,6 +14,17 @@ from qdq_widgets.history import Step
 from qdq_widgets.plain_numbers import whole
 from qdq_widgets.plans import Plans
 from qdq_widgets.work import Workshop
+
+
+def _progress(job: Job) -> Callable[[int, int, str], None]:
+    """Return the progress of a diagnosis; a stop before the first site was measured ends it without a result."""
+
+    def show(done: int, total: int, text: str) -> None:
+        if not done:
+            job.raise_if_stopped()
+        job.report(done / total if total else None, text)
+
+    return show
 
 
 class Diagnosing:
@@ -42,6 +55,7 @@ class Diagnosing:
             model, how = self._work.swept(plan, job, samples)
             has_own = self._work.data.calibration is not None or self._work.data.train is not None
             calibration = few_pairs(self._work.data.for_calibration()[0], samples) if has_own else None
+            how["progress"] = _progress(job)
             # `how` overrides the calibration data: of a plan without ranges it has its own, with the plan.
             found = qdq.diagnose(
                 model, few_pairs(data, samples), **{"calibration_data": calibration, **how, **settings}

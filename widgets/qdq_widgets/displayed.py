@@ -7,11 +7,15 @@ import os
 import sys
 from typing import Any
 
+from qdq_widgets.figures.live import Host
 from qdq_widgets.header import summary_texts
+from qdq_widgets.mirror import Mirror
 from qdq_widgets.picture import graph_picture
 from qdq_widgets.targets import verdicts
 
-_WITHOUT_WIDGETS = "QDQ Workbench: run this cell to use it. The picture below shows what it showed last."
+_WITHOUT_WIDGETS = "QDQ Workbench: run this cell to use it. What it showed last is below."
+# JupyterLab shows neither widgets nor SVG images of a notebook that it does not trust, only texts like this one.
+_WITHOUT_PICTURE = "JupyterLab shows its picture in a notebook that it trusts: Trust Notebook in the command palette."
 
 
 def display_bench(bench: Any) -> None:
@@ -23,6 +27,7 @@ def display_bench(bench: Any) -> None:
     from IPython.display import display
 
     widget = bench.view.widget._repr_mimebundle_()
+    bench.effects.begin()
     if "google.colab" in sys.modules or "VSCODE_PID" in os.environ:
         display({**widget, **_picture(bench)}, raw=True)  # type: ignore[no-untyped-call]
         return
@@ -40,8 +45,22 @@ def display_bench(bench: Any) -> None:
         bench.subscribe(follow)
 
 
+def marimo_bench(bench: Any) -> Any:
+    """Return a bench for marimo, which shows anywidgets but no other Jupyter widgets: the panes are mirrors."""
+    import marimo
+
+    view = bench.view
+    if view.mirrors is None:
+        parts = (view.head, [view.side.widget], [view.work.widget, view.foot])
+        view.mirrors = [Mirror([view.style, *roots]) for roots in parts]  # a style reaches no other anywidget there
+        Host.draws_figures = False
+        bench.effects.begin()
+    head, side, work = view.mirrors
+    return marimo.vstack([head, marimo.hstack([view.graph, side], widths=[1, 1], align="start"), work])
+
+
 def _picture(bench: Any) -> dict[str, str]:
     explanation, unknown = verdicts(bench)
-    lines = [", ".join(summary_texts(bench)[1:])]  # without the number of pairs, which the picture has already
-    picture = graph_picture(bench.plan, None if unknown else explanation, lines)
-    return {"image/svg+xml": picture, "text/plain": repr(bench)}
+    known = ", ".join(summary_texts(bench)[1:])  # without the number of pairs, which the others have already
+    picture = graph_picture(bench.plan, None if unknown else explanation, [known])
+    return {"image/svg+xml": picture, "text/plain": f"{bench!r}\n{known}\n{_WITHOUT_PICTURE}"}

@@ -172,16 +172,25 @@ def training_arguments(data: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def evaluate(q_model: Any, data: Any, batch_size: int, job: Job | None = None, *, quantized: bool = True) -> Scores:
+def evaluate(
+    q_model: Any,
+    data: Any,
+    batch_size: int,
+    job: Job | None = None,
+    *,
+    quantized: bool = True,
+    text: str = "scoring the model",
+    part: tuple[float, float] = (0.0, 1.0),
+) -> Scores:
     """Score a compiled model; without `quantized`, with all quantizers off, which scores the float model.
 
-    A stop of the job raises `BenchStoppedError`.
+    The job reports the batches behind the text, as a part of its progress. A stop of it raises `BenchStoppedError`.
     """
     arguments = fit_arguments(data, "validation_data")
     if "y" in arguments:
         # Keras takes a batch size for arrays only.
         arguments["batch_size"] = batch_size
-    callbacks = [] if job is None else [_stop_evaluation(job)]
+    callbacks = [] if job is None else [_scoring(job, batch_count(data, batch_size), text, part)]
     switched = contextlib.nullcontext() if quantized else q_model.quantizers_off()
     with switched, names_misfits(q_model, data, "validation_data"):
         logs = q_model.evaluate(**arguments, verbose=0, return_dict=True, callbacks=callbacks)
@@ -289,7 +298,10 @@ def _watcher(
             if job.stop_requested or validation_data is None:
                 return
             try:
-                scores = evaluate(self.model, validation_data, batch_size, job)
+                done = (epoch + 1) / epochs
+                scores = evaluate(
+                    self.model, validation_data, batch_size, job, text=f"scoring epoch {epoch + 1}", part=(done, done)
+                )
             except BenchStoppedError:
                 self.model.stop_training = True
                 return
@@ -327,14 +339,31 @@ def _kinds(value: Any) -> Iterator[str]:
         yield value if isinstance(value, str) else getattr(value, "__name__", type(value).__name__)
 
 
-def _stop_evaluation(job: Job) -> Any:
+def _scoring(job: Job, batches: int | None, text: str, part: tuple[float, float]) -> Any:
+    """Return the callback that reports the batches of an evaluation, and ends it when the job is stopped."""
     import keras
 
-    class StopEvaluation(keras.callbacks.Callback):
+    first, last = part
+
+    class Scoring(keras.callbacks.Callback):
+        def __init__(self) -> None:
+            super().__init__()
+            self._drawn = 0.0
+
+        def on_test_begin(self, logs: Any = None) -> None:  # noqa: ARG002 (Keras's signature)
+            job.report(first if batches or first == last else None, text)
+
         def on_test_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002 (Keras's signature)
             job.raise_if_stopped()
+            if time.monotonic() - self._drawn < _REDRAW_SECONDS:
+                return
+            self._drawn, done = time.monotonic(), batch + 1
+            if batches:
+                job.report(first + (last - first) * done / batches, f"{text}, batch {done} of {batches}")
+            else:
+                job.report(first if first == last else None, f"{text}, batch {done}")
 
-    return StopEvaluation()
+    return Scoring()
 
 
 def _copies(metrics: Any) -> Any:

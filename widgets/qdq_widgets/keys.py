@@ -1,4 +1,4 @@
-"""Keeps keys pressed in the bench from the notebook's shortcuts, and names its fields for screen readers."""
+"""Keeps keys pressed in the bench from the notebook's shortcuts, keeps the focus, and names fields."""
 
 from __future__ import annotations
 
@@ -27,20 +27,44 @@ export default {
         if (!labels && tip && field.ariaLabel !== tip) field.ariaLabel = tip;
       }
     };
+    // A button that starts long work is disabled meanwhile, and a row may be drawn anew: the page then drops the focus.
+    // It comes back with the button, or with the field of the same name, unless the user has gone elsewhere.
+    let last = null;
+    const said = (field) => field.ariaLabel || field.title || field.textContent.trim() || field.placeholder;
+    const part = (field) => field.closest(".qdq-side, .qdq-work, .qdq-bar, .qdqw-root");
+    const onFocus = ({ target }) => {
+      const isOurs = el.closest(".qdq-bench")?.contains(target);
+      last = isOurs ? { field: target, said: said(target), part: part(target) } : null;
+    };
+    const onPointer = () => (last = null);
+    const back = () => {
+      if (!last || document.activeElement !== document.body) return;
+      const twins = last.field.isConnected ? [last.field] : last.part?.querySelectorAll(last.field.localName) ?? [];
+      const field = [...twins].find((twin) => said(twin) === last.said || twin === last.field);
+      if (field && !field.disabled && field.checkVisibility()) field.focus({ preventScroll: true });
+    };
+    window.addEventListener("focusin", onFocus);
+    window.addEventListener("pointerdown", onPointer, true);
     let frame = 0;
     const later = new MutationObserver(() => {
       cancelAnimationFrame(frame);
-      frame = requestAnimationFrame(name);
+      frame = requestAnimationFrame(() => {
+        name();
+        back();
+      });
     });
     let wait = 0;
     const start = () => {
       const bench = el.closest(".qdq-bench");
-      if (bench) later.observe(bench, { childList: true, subtree: true, attributeFilter: ["title", "placeholder"] });
+      const attributeFilter = ["title", "placeholder", "disabled"];
+      if (bench) later.observe(bench, { childList: true, subtree: true, attributeFilter });
       else wait = requestAnimationFrame(start);
     };
     start();
     return () => {
       window.removeEventListener("keydown", onKey, true);
+      window.removeEventListener("focusin", onFocus);
+      window.removeEventListener("pointerdown", onPointer, true);
       later.disconnect();
       cancelAnimationFrame(wait);
       cancelAnimationFrame(frame);
@@ -51,6 +75,6 @@ export default {
 
 
 class KeepKeys(anywidget.AnyWidget):
-    """An invisible widget that keeps keys in the bench from the notebook's shortcuts, and names its fields."""
+    """An invisible widget that keeps keys and the focus in the bench, and names its fields."""
 
     _esm = _KEEP

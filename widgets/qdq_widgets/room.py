@@ -13,6 +13,7 @@ _ROOM = """
 const KEYS = { ArrowLeft: [-0.02, 0], ArrowRight: [0.02, 0], ArrowUp: [0, -0.02], ArrowDown: [0, 0.02] };
 
 function handle(bench, model, name, isAcross, first, last) {
+  const most = isAcross ? 0.85 : 1; // below the graph, the tabs of the panes stay
   const bar = document.createElement("div");
   bar.className = `qdq-handle ${isAcross ? "qdq-across" : "qdq-down"}`;
   bar.tabIndex = 0;
@@ -22,7 +23,7 @@ function handle(bench, model, name, isAcross, first, last) {
   bar.title = "Drag, or use the arrow keys; double click: as at first";
   bar.dataset.lmSuppressShortcuts = "true";
   const set = (value) => {
-    model.set(name, Math.round(1000 * Math.min(0.85, Math.max(0.15, value))) / 1000);
+    model.set(name, Math.round(1000 * Math.min(most, Math.max(0.15, value))) / 1000);
     model.save_changes();
   };
   const drag = (event) => {
@@ -46,7 +47,7 @@ function handle(bench, model, name, isAcross, first, last) {
     bar.setAttribute("aria-valuenow", String(Math.round(100 * model.get(name))));
   };
   bar.setAttribute("aria-valuemin", "15");
-  bar.setAttribute("aria-valuemax", "85");
+  bar.setAttribute("aria-valuemax", String(100 * most));
   model.on(`change:${name}`, show);
   show();
   return { bar, end: () => model.off(`change:${name}`, show) };
@@ -116,14 +117,15 @@ class Room(anywidget.AnyWidget):
     Attributes:
         full_page: Whether the bench takes the whole page.
         split: The graph's share of the width, 0.15 to 0.85.
-        upper: On the full page, the share of graph and inspector in the height of graph and panes, 0.15 to 0.85.
+        upper: On the full page, the share of graph and inspector in the height of graph and panes, 0.15 to 1; with 1
+            only the tabs of the panes are left.
     """
 
     _esm = _ROOM
 
     full_page = traitlets.Bool(default_value=False, help="Whether the bench takes the whole page.").tag(sync=True)
     split = traitlets.Float(0.5, min=0.15, max=0.85, help="The graph's share of the width.").tag(sync=True)
-    upper = traitlets.Float(0.62, min=0.15, max=0.85, help="The upper share of the whole page.").tag(sync=True)
+    upper = traitlets.Float(0.62, min=0.15, max=1.0, help="The upper share of the whole page.").tag(sync=True)
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)

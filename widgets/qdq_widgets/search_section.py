@@ -8,6 +8,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import ErrorBox, shows_errors
+from qdq_widgets.checkpoint_field import CheckpointField
 from qdq_widgets.curves import is_share
 from qdq_widgets.pane import button, kibibytes, row, table_html, text_html
 
@@ -40,10 +41,17 @@ class SearchSection:
         bench: The `Workbench`.
         start: `Pane.start` of the pane.
         errors: The error box of the pane.
+        checkpoint: The field for its file.
     """
 
-    def __init__(self, bench: Any, start: Callable[[Callable[[], Any]], None], errors: ErrorBox) -> None:
-        self.bench, self._start, self.errors = bench, start, errors
+    def __init__(
+        self,
+        bench: Any,
+        start: Callable[[Callable[[], Any]], None],
+        errors: ErrorBox,
+        checkpoint: CheckpointField,
+    ) -> None:
+        self.bench, self._start, self.errors, self.checkpoint = bench, start, errors, checkpoint
         self.floor = widgets.BoundedFloatText(
             value=0.9, min=0.0, max=1.0, step=0.005, description="Accuracy ≥", layout={"width": "180px"}
         )
@@ -81,8 +89,9 @@ class SearchSection:
             [
                 widgets.HTML("<b>Search for mixed precision</b>"),
                 row(self.objective, self.floor, self.weights, self.raises, self.samples),
-                row(self.choices, self.together),
+                row(self.choices, self.together, checkpoint.field),
                 row(self.run, self.stop, self.use),
+                checkpoint.note,
                 self._note,
                 self._table,
             ]
@@ -95,6 +104,8 @@ class SearchSection:
         self.run.disabled = job is not None
         self.stop.disabled = job is None
         self.use.disabled = job is not None or found is None
+        if job is None:
+            self.checkpoint.refresh()
         if found is None:
             self._note.value, self._table.value = text_html(_HINT, "qdq-muted"), ""
             return
@@ -130,7 +141,7 @@ class SearchSection:
     def _run(self) -> None:
         floor, weights, bits = self.floor.value, (self.weights.value or None), self.raises.value
         how = {"samples": self.samples.value, "objective": self.objective.value, **dict(_CHOICES)[self.choices.value]}
-        how["share"] = "patterns" if self.together.value else None
+        how.update(share="patterns" if self.together.value else None, **self.checkpoint.given)
         self._start(lambda: self.bench.search(floor, weight_bits=weights, bits=bits, **how))
 
     @shows_errors

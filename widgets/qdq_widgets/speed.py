@@ -53,9 +53,12 @@ class Speed:
         return report
 
 
-def profile(work: Workshop, path: pathlib.Path, job: Job, settings: dict[str, Any]) -> qdq.LatencyReport:
+def profile(
+    work: Workshop, path: pathlib.Path, job: Job, settings: dict[str, Any], part: tuple[float, float] = (0.0, 1.0)
+) -> qdq.LatencyReport:
     """Return the times of a plan's file, with the float file as baseline, which is written to the same folder.
 
+    The rounds are a part of the job's progress.
     After a stop of the job, the rounds so far count; before the first one it raises `BenchStoppedError`.
     """
     with job.stops():
@@ -65,7 +68,9 @@ def profile(work: Workshop, path: pathlib.Path, job: Job, settings: dict[str, An
         path,
         work.data.for_verification(),
         baseline=baseline,
-        progress=lambda done, total, text: job.report(done / total, f"{text}: {done} of {total}"),
+        progress=lambda done, total, text: job.report(
+            part[0] + (part[1] - part[0]) * done / total, f"{text}: {done} of {total}"
+        ),
         stop=lambda: job.stop_requested,
         **settings,
     )

@@ -151,12 +151,22 @@ _STYLE = """
   .qdq-bench .qdq-side table.qdq-table td.qdq-short { white-space: normal; overflow-wrap: normal; }
   .qdq-bench .qdq-side table.qdq-table td:not(:empty, .qdq-short) { min-width: 4em; }
 }
+@container (max-width: 1060px) {
+  .qdq-bench .qdq-bar { padding: 2px 10px; grid-gap: 2px 6px !important; }
+  .qdq-bench .qdq-bar > .widget-dropdown { width: 190px !important; }
+  .qdq-bench .qdq-bar > .widget-dropdown + .widget-dropdown { width: 170px !important; }
+  .qdq-bench .qdq-bar .jupyter-button { padding: 0 6px; }
+  .qdq-bench .qdqw-foot { gap: 0 10px; min-height: 0; padding: 1px 8px; font-size: 11px; }
+  .qdq-bench .qdqw-foot .qdqw-legend { gap: 0 6px; }
+  .qdq-bench .qdqw-foot .qdqw-legend span { gap: 3px; }
+}
 .qdq-bench.qdq-full { position: fixed; inset: 0; width: 100vw; height: 100vh; max-width: none; max-height: none;
   margin: 0; padding: 0; border: none; border-radius: 0; flex-flow: column nowrap; overflow: clip; }
 .qdq-bench.qdq-full > * { flex: none; }
 .qdq-bench.qdq-full > .qdq-main { flex: calc(var(--qdq-upper, .62)) 1 0px; min-height: 160px; overflow: clip; }
 .qdq-bench.qdq-full > .qdq-down { display: block; }
-.qdq-bench.qdq-full > .qdq-work { flex: calc(1 - var(--qdq-upper, .62)) 1 0px; min-height: 0; overflow: auto; }
+.qdq-bench.qdq-full > .qdq-work { flex: calc(1 - var(--qdq-upper, .62)) 1 0px; min-height: 28px; overflow: auto; }
+.qdq-bench.qdq-full .qdq-foot { min-height: 0; padding: 2px 10px; }
 .qdq-bench.qdq-full .qdq-graph > * { flex: 1 1 0; min-height: 0; }
 .qdq-bench.qdq-full .qdqw-root { height: 100% !important; resize: none; }
 .qdq-bench.qdq-full .qdq-side .widget-tab-contents { max-height: none; }

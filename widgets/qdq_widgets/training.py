@@ -21,7 +21,7 @@ from qdq_widgets.models import KEPT_MODELS
 from qdq_widgets.plain_numbers import whole
 from qdq_widgets.plans import Plans
 from qdq_widgets.snapshots import CALIBRATED, CORRECTED, FINE_TUNED
-from qdq_widgets.work import Workshop
+from qdq_widgets.work import Workshop, built
 
 BATCH_SIZE = 32
 
@@ -103,9 +103,9 @@ class Training:
         Raises:
             BenchError: If the plan is not calibrated, or there are no labelled validation data or no loss.
         """
-        plan = self._plans.plan
-        # For its error, if there are no ranges.
-        self._work.models.get(plan)
+        plan, models = self._plans.plan, self._work.models
+        if models.stage(plan) == "planned":
+            models.get(plan)  # for its error: there are no ranges
         with self._work.jobs.run("evaluation") as job:
             return self.score_unless_stopped(plan, job, batch_size)
 
@@ -154,6 +154,8 @@ class Training:
                 return run.replace(state="stopped")
             try:
                 run = self._train(plan, job, run, epochs, learning_rate, batch_size, checkpoint, resume=resume)
+            except BenchStoppedError:
+                return run.replace(state="stopped")  # while the model was built
             except BaseException:
                 self._on_failure(run.name)
                 raise
@@ -174,10 +176,9 @@ class Training:
         """Return the scores of a plan's corrected or fine-tuned model; None if the job was stopped."""
         models = self._work.models
         if models.scores(plan) is None:
-            q_model = models.copy(plan)
-            self._work.setup.compile(q_model)
-            job.report(None, "scoring the model")
             with contextlib.suppress(BenchStoppedError):
+                q_model = built(job, lambda: models.copy(plan))
+                self._work.setup.compile(q_model)
                 scores = evaluate(q_model, self._work.data.validation, batch_size, job)
                 models.remember_scores(plan, models.stage(plan), scores)
         return models.scores(plan)
@@ -189,8 +190,7 @@ class Training:
         steps = few if steps is None else steps
         total = batch_count(data, batch_size)
         total = steps if total is None else min(total, steps or total)
-        job.report(0.0, "building the quantized model")
-        q_model = self._work.models.new(plan)
+        q_model = built(job, lambda: self._work.models.new(plan))
 
         def on_batch(count: int) -> bool:
             job.report(count / total if total else None, f"batch {count}" + (f" of {total}" if total else ""))
@@ -215,14 +215,15 @@ class Training:
         known = models.scores(plan, CALIBRATED)
         if known is not None and curves.fp32 is not None:
             return curves.replace(ptq=known)
-        q_model = models.build(plan)
+        q_model = built(job, lambda: models.build(plan))
         self._work.setup.compile(q_model)
+        rest = (0.0, 1.0)
         if curves.fp32 is None:
-            job.report(None, "scoring the float model")
+            first, rest = (0.0, 0.5), (0.5, 1.0)
             # With the quantizers off, because compiling the user's own model would change it.
-            curves = curves.replace(fp32=evaluate(q_model, data, batch_size, job, quantized=False))
-        job.report(None, "scoring the quantized model")
-        scores = evaluate(q_model, data, batch_size, job)
+            fp32 = evaluate(q_model, data, batch_size, job, quantized=False, text="scoring the float model", part=first)
+            curves = curves.replace(fp32=fp32)
+        scores = evaluate(q_model, data, batch_size, job, text="scoring the quantized model", part=rest)
         models.remember_scores(plan, CALIBRATED, scores)
         return curves.replace(ptq=scores)
 
@@ -253,7 +254,7 @@ class Training:
         corrections = models.corrections(plan) if goes_on else ()
         before = models.fits(plan) if goes_on else ()
         how = models.calibrated_how()
-        q_model = models.copy(plan) if goes_on else models.build(plan)
+        q_model = built(job, lambda: models.copy(plan) if goes_on else models.build(plan))
         self._work.setup.compile(q_model, learning_rate)
         saved = None
         if checkpoint is not None:

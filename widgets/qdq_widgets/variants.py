@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import qdq_workbench as qdq
@@ -116,7 +116,8 @@ class Variants:
                     continue  # of a folder of an earlier version, which kept no weights of variants
                 plan = self._plans.planner.plan(variant.state)
                 try:
-                    work = self._measure(plan, variant.work, job, batch_size)
+                    parts = [(number + share) / len(self.by_name) for share in (0.0, 0.5, 1.0)]
+                    work = self._measure(plan, variant.work, job, batch_size, variant.name, parts)
                 except BenchStoppedError:
                     break
                 self.by_name[variant.name] = self._described(variant.name, variant.state, plan, work)
@@ -225,8 +226,14 @@ class Variants:
         counts = (len(plan.tensors), *coverage(plan))
         return Variant(name, state, *counts, metric, accuracy, size, work.stage, share, work)
 
-    def _measure(self, plan: Any, work: Snapshot, job: Job, batch_size: int) -> Snapshot:
-        """Measure missing scores, size and times of a variant; one without ranges gets those of the bench."""
+    def _measure(
+        self, plan: Any, work: Snapshot, job: Job, batch_size: int, name: str, parts: Sequence[float]
+    ) -> Snapshot:
+        """Measure missing scores, size and times of a variant; one without ranges gets those of the bench.
+
+        The parts are where in the job's progress the score begins, the file begins, and both are done.
+        """
+        start, middle, end = parts
         models = self._work.models
         present = models.snapshot(plan)
         if work.stage == "planned":
@@ -235,14 +242,19 @@ class Variants:
             work = work.replace(stage=CALIBRATED, calibration=models.calibration)
         score = self._work.can_score() and work.score is None
         if score or work.size is None or work.latency is None:
-            with job.stops():
-                q_model = models.build(plan, work.calibration) if work.model is None else work.model
+            q_model = work.model
+            if q_model is None:
+                job.report(start, f"{name}: building the quantized model")
+                with job.stops():
+                    q_model = models.build(plan, work.calibration)
             if score:
                 self._work.setup.compile(q_model)
-                work = work.with_score(evaluate(q_model, self._work.data.validation, batch_size, job))
+                data, text = self._work.data.validation, f"{name}: scoring"
+                work = work.with_score(evaluate(q_model, data, batch_size, job, text=text, part=(start, middle)))
             if work.size is None or work.latency is None:
                 job.raise_if_stopped()
-                work = self._measure_file(plan, work, q_model, job)
+                job.report(middle, f"{name}: writing the files")
+                work = self._measure_file(plan, work, q_model, job, (middle, end))
         # The bench has the same ranges and weights, so what was measured is true of its own model.
         if work.is_of(present):
             models.remember_scores(plan, work.stage, work.score)
@@ -252,15 +264,14 @@ class Variants:
                 models.remember_latency(plan, work.latency)
         return work
 
-    def _measure_file(self, plan: Any, work: Snapshot, q_model: Any, job: Job) -> Snapshot:
+    def _measure_file(self, plan: Any, work: Snapshot, q_model: Any, job: Job, part: tuple[float, float]) -> Snapshot:
         with qdq.files.scratch_folder() as folder:
-            job.report(None, "writing the files")
             with job.stops():
                 report = qdq.export_onnx(q_model, folder / PLAN_FILE, target=plan.target)
             if work.size is None:
                 work = work.replace(size=report.bytes)
             if work.latency is None:
-                work = work.replace(latency=profile(self._work, report.path, job, {}))
+                work = work.replace(latency=profile(self._work, report.path, job, {}, part))
         return work
 
 

@@ -14,6 +14,7 @@ import qdq_workbench as qdq
 from qdq_widgets import panes
 from qdq_widgets.callback_errors import ErrorBox, shows_errors
 from qdq_widgets.earlier import work_text
+from qdq_widgets.errors import BenchError
 from qdq_widgets.graph_area import GraphArea
 from qdq_widgets.graph_view import GraphView
 from qdq_widgets.grid_values import known_ranges
@@ -92,28 +93,21 @@ class BenchView:
         self._statuses: dict[str, str] = {}
         self._history = bench.history
         self.picture: Any = None  # the `DisplayHandle` of the last displayed picture
+        self.mirrors: Any = None  # of the panes, once marimo shows the bench
         whole = uuid.uuid4().hex  # id of the outer widget, whose content the graph's script keeps up to date
         self.graph = GraphView(bench.plan, height=bench.height, whole=whole)
         self.side = PaneTabs([kind(bench) for kind in panes.SIDE], self._lock)
         self.work = PaneTabs([kind(bench) for kind in panes.WORK], self._lock)
         self.graph.on_action(self._on_action)
         self.area = GraphArea(bench, self.graph, self._on_selection)
-        foot = widgets.VBox([self._make_foot(), KeepKeys()])
+        self.foot = self._make_foot()
+        foot = widgets.VBox([self.foot, KeepKeys()])
         self.watch = KernelWatch()
         self.room, self.rules = Room(), RulesRow(bench)
-        bar, main = self._make_bar(), self._make_main()
+        self.style, main = widgets.HTML(style_sheet(bench.height)), self._make_main()
+        bar, rules, notice = self.head = self._make_bar(), self.rules.widget, self._make_notice()
         self.widget = widgets.VBox(
-            [
-                widgets.HTML(style_sheet(bench.height)),
-                self.watch,
-                bar,
-                self.rules.widget,
-                self._make_notice(),
-                main,
-                self.work.widget,
-                foot,
-            ],
-            model_id=whole,
+            [self.style, self.watch, bar, rules, notice, main, self.work.widget, foot], model_id=whole
         )
         self.widget.add_class("qdq-bench")
         # First, because a user who clicked waits for the graph, and not for the estimate of the effect.
@@ -138,6 +132,10 @@ class BenchView:
 
     def compare(self, left: Any, right: Any) -> None:
         """Show two graphs, as for `Workbench.compare_graphs`, in the place of the graph, until the user goes back."""
+        if self.mirrors is not None:
+            raise BenchError(
+                "In marimo two graphs need a cell of their own, such as wb.compare_graphs('plan', 'file')."
+            )
         self.area.compare(left, right)
 
     def on_event(self, event: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from qdq_widgets.background import Job, Jobs
@@ -38,13 +39,19 @@ class Workshop:
         plan and calibration data, `samples` at most of arrays. The arguments also connect progress and stop with the
         job.
         """
-        job.report(0.0, "building the quantized model")
         arguments: dict[str, Any] = {
             "stop": lambda: job.stop_requested,
             "progress": lambda done, total, text: job.report(done / total if total else None, str(text)),
         }
         if self.models.stage(plan) != "planned":
-            return self.models.present(plan), arguments
+            return built(job, lambda: self.models.present(plan)), arguments
         self.models.note_weights()
         few = few_pairs(self.data.for_calibration()[0], samples)
         return self.models.float_model, {**arguments, "plan": plan, "calibration_data": few}
+
+
+def built(job: Job, build: Callable[[], Any]) -> Any:
+    """Return what a function builds, as a step of a job that ends it when it is stopped: `BenchStoppedError`."""
+    job.report(None, "building the quantized model")
+    with job.stops():
+        return build()

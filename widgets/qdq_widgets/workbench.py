@@ -386,11 +386,11 @@ class Workbench:
         from qdq_widgets.displayed import display_bench
 
         display_bench(self)
-        self.effects.begin()
 
     def _display_(self) -> Any:
-        """Return the graph for marimo, which shows anywidgets but no other Jupyter widgets."""
-        return self.view.graph
+        from qdq_widgets.displayed import marimo_bench
+
+        return marimo_bench(self)
 
     def __repr__(self) -> str:
         return (

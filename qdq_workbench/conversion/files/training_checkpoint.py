@@ -46,10 +46,28 @@ class TrainingCheckpoint:
     """
 
     def __init__(self, path: str | pathlib.Path, identity: Any) -> None:
-        place = check_place(path)
         mark = hashlib.sha256(json.dumps(identity, sort_keys=True, default=_hashed).encode()).hexdigest()
-        other = "another training: the model, the data or the settings"
-        self._file = CheckpointFile(place, _FORMAT, mark, made_by="a training", other=other)
+        self._file = _file(path, mark)
+
+    @staticmethod
+    def notes_of(path: str | pathlib.Path) -> dict[str, Any] | None:
+        """Return the notes in the file of any training, without a model.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The notes that were saved with it; None without a file.
+
+        Raises:
+            CheckpointError: If the file is no checkpoint of a training.
+            OutputPathError: If the path cannot be that of a file.
+        """
+        file = _file(path, "")
+        if not file.path.exists():
+            return None
+        notes = file.head().get("notes")
+        return dict(notes) if isinstance(notes, Mapping) else {}
 
     def restore(self, model: Any) -> dict[str, Any] | None:
         """Restore a compiled model and its optimizer, if the file exists.
@@ -96,6 +114,11 @@ def _hashed(value: Any) -> str:
     if not hasattr(value, "__array__"):
         raise TypeError(f"{type(value).__name__} is neither JSON-compatible nor an array")
     return array_digest(value)
+
+
+def _file(path: str | pathlib.Path, mark: str) -> CheckpointFile:
+    other = "another training: the model, the data or the settings"
+    return CheckpointFile(check_place(path), _FORMAT, mark, made_by="a training", other=other)
 
 
 def _check_shapes(variables: list[Any], values: list[Any]) -> None:

@@ -55,6 +55,9 @@ export default {
 """
 
 
+_UNDRAWN = "The figure is drawn in JupyterLab, Notebook and Voila, not here."
+
+
 class FitWidth(anywidget.AnyWidget):
     """Invisible; makes the plotly figures beside it as wide as their pane."""
 
@@ -103,14 +106,32 @@ def _figure_class() -> type[Any]:
     return LiveFigure
 
 
+class Host:
+    """What the host of this process can do.
+
+    Attributes:
+        draws_figures: Whether it takes widgets that are made after a cell has run; marimo does not.
+    """
+
+    draws_figures = True
+
+
 def live_figure(figure: Any) -> Any:
-    """Return a plotly figure as a widget; hold its lock `changes` to change it."""
+    """Return a plotly figure as a widget; hold its lock `changes` to change it.
+
+    Where the host draws no figures it is one of plotly's that nobody sees.
+    """
+    if not Host.draws_figures:
+        figure.__dict__["changes"] = threading.RLock()
+        return figure
     unwanted = ["select2d", "lasso2d"]
     return _figure_class()(figure, {"responsive": True, "displaylogo": False, "modeBarButtonsToRemove": unwanted})
 
 
 def fitted(figure_widget: Any) -> Any:
     """Return a box in which a figure of `live_figure` fills the width."""
+    if not Host.draws_figures:
+        return widgets.HTML(f'<div class="qdq-muted">{_UNDRAWN}</div>')
     box = widgets.VBox([figure_widget, FitWidth()])
     box.add_class("qdq-figure")
     return box

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any
 
 import ipywidgets as widgets
 
 import qdq_workbench as qdq
 from qdq_widgets.callback_errors import shows_errors
+from qdq_widgets.checkpoint_field import CheckpointField
 from qdq_widgets.figures.live import fitted, live_figure
 from qdq_widgets.figures.ranges import range_rows, ranges_figure
 from qdq_widgets.pane import Pane, button, row, table_html, text_html
@@ -32,6 +34,7 @@ class CalibrationPane(Pane):
 
     title = "Calibration"
     events = ("plan", "calibration", "job")
+    remembers = MappingProxyType({"checkpoint": ""})
 
     def build(self) -> Sequence[Any]:
         """Make the widgets."""
@@ -59,12 +62,15 @@ class CalibrationPane(Pane):
         self._figures = widgets.VBox()
         self._drawn: tuple[Any, Any] | None = None
         self._show_settings()
-        controls = row(self.method, self.percentile, self.steps, self.batch, self.rounded, self.run)
-        return [controls, self.errors.widget, self._summary, self._figures]
+        self.checkpoint = CheckpointField(self, "checkpoint", ".json")
+        settings = (self.method, self.percentile, self.steps, self.batch, self.rounded, self.checkpoint.field)
+        return [row(*settings, self.run), self.checkpoint.note, self.errors.widget, self._summary, self._figures]
 
     def refresh(self) -> None:
         """Show the last calibration under the present plan."""
         self.run.disabled = self.bench.jobs.current is not None
+        if not self.run.disabled:
+            self.checkpoint.refresh()
         result = self.bench.calibration
         if result is None:
             text = (
@@ -103,6 +109,7 @@ class CalibrationPane(Pane):
         # The method of that name rounds already.
         if self.rounded.value and self.method.value != "power_of_two":
             settings["power_of_two"] = True
+        settings.update(self.checkpoint.given)
         method, steps, batch = self.method.value, self.steps.value or None, self.batch.value
         self.start(lambda: self.bench.calibrate(method, steps=steps, batch_size=batch, **settings))
 

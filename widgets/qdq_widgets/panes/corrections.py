@@ -5,12 +5,14 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any
 
 import ipywidgets as widgets
 
 import qdq_workbench as qdq
 from qdq_widgets.callback_errors import shows_errors
+from qdq_widgets.checkpoint_field import CheckpointField
 from qdq_widgets.corrections import BY_NAME, Applied, Setting
 from qdq_widgets.errors import BenchError
 from qdq_widgets.pane import Pane, button, row, table_html, text_html
@@ -32,6 +34,7 @@ class CorrectionsPane(Pane):
 
     title = "Corrections"
     events = ("plan", "calibration", "stage", "curves", "job")
+    remembers = MappingProxyType({"checkpoint": ""})
 
     def build(self) -> Sequence[Any]:
         """Make the widgets."""
@@ -46,10 +49,7 @@ class CorrectionsPane(Pane):
             name: {setting.name: _field(setting) for setting in correction.settings if not setting.rare}
             for name, correction in BY_NAME.items()
         }
-        self.checkpoint = widgets.Text(
-            placeholder="checkpoint file, .npz (optional)", layout={"width": "240px"}, description=""
-        )
-        self.checkpoint.tooltip = "A file to go on from, also after a restart of the kernel"
+        self.checkpoint = CheckpointField(self, "checkpoint", ".npz")
         self.run = button("Correct", self._run, icon="magic", style="primary")
         self.stop = button(
             "Stop", self.bench.jobs.stop, icon="stop", style="danger", tooltip="The weights stay as before"
@@ -61,6 +61,7 @@ class CorrectionsPane(Pane):
             widgets.HTML(text_html(_HINT, "qdq-muted")),
             row(self.picker, self.run, self.stop),
             self._settings,
+            self.checkpoint.note,
             self.errors.widget,
             self._about,
             self._done,
@@ -77,6 +78,7 @@ class CorrectionsPane(Pane):
             self.run.disabled = True
             return
         self._fresh = True
+        self.checkpoint.refresh()
         self._why_not = {offer.name: offer.why_not for offer in self.bench.corrections.offers}
         applied = self.bench.corrections.applied
         done = [each.name for each in applied]
@@ -92,7 +94,9 @@ class CorrectionsPane(Pane):
     def _show_choice(self) -> None:
         name = self.picker.value
         fields = list(self.fields[name].values())
-        self._settings.children = (*fields, *([self.checkpoint] if name == _FIRST else []))
+        has_file = name == _FIRST
+        self._settings.children = (*fields, self.checkpoint.field) if has_file else fields
+        self.checkpoint.note.layout.display = "" if has_file else "none"
         # A pane can be built, and its picker used, before the first `refresh`.
         reason = getattr(self, "_why_not", {}).get(name, "")
         self.run.disabled = bool(reason) or self.bench.jobs.current is not None
@@ -131,8 +135,8 @@ class CorrectionsPane(Pane):
     def _run(self) -> None:
         name = self.picker.value
         settings = {key: _value(key, field) for key, field in self.fields[name].items()}
-        if name == _FIRST and self.checkpoint.value.strip():
-            settings["checkpoint"] = self.checkpoint.value.strip()
+        if name == _FIRST:
+            settings.update(self.checkpoint.given)
         self.start(lambda: self.bench.correct(name, **settings))
 
     @shows_errors

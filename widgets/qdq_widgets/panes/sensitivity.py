@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any
 
 import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import shows_errors
+from qdq_widgets.checkpoint_field import CheckpointField
 from qdq_widgets.figures.live import fitted, live_figure
 from qdq_widgets.figures.sensitivity import drawn_layers, metric_figure
 from qdq_widgets.metrics import OUTPUT_SQNR, SENSITIVITY
@@ -28,6 +30,7 @@ class SensitivityPane(Pane):
 
     title = "Sensitivity"
     events = ("sensitivity", "search", "metrics", "job", "plan", "curves")
+    remembers = MappingProxyType({"checkpoint": "", "search_checkpoint": ""})
 
     def build(self) -> Sequence[Any]:
         """Make the widgets."""
@@ -58,10 +61,13 @@ class SensitivityPane(Pane):
         self._figures = widgets.VBox()
         self._drawn: Any = None
         self.figure: Any = None
-        self.search = SearchSection(self.bench, self.start, self.errors)
+        self.checkpoint = CheckpointField(self, "checkpoint", ".json")
+        kept = CheckpointField(self, "search_checkpoint", ".json")
+        self.search = SearchSection(self.bench, self.start, self.errors, kept)
         return [
-            row(self.mode, self.metric, self.samples),
+            row(self.mode, self.metric, self.samples, self.checkpoint.field),
             row(self.run, self.sqnr, self.stop),
+            self.checkpoint.note,
             self.errors.widget,
             self._note,
             self._actions,
@@ -75,6 +81,8 @@ class SensitivityPane(Pane):
         busy = self.bench.jobs.current is not None
         self.run.disabled = self.sqnr.disabled = self.leave.disabled = busy
         self.stop.disabled = not busy
+        if not busy:
+            self.checkpoint.refresh()
         metric = self._shown()
         self._actions.layout.display = "none" if metric is None else ""
         if metric is None:
@@ -119,8 +127,9 @@ class SensitivityPane(Pane):
 
     @shows_errors
     def _run(self) -> None:
-        mode, metric, samples = self.mode.value, self.metric.value, self.samples.value
-        self.start(lambda: self.bench.sensitivity(mode, metric, samples=samples))
+        mode, metric, how = self.mode.value, self.metric.value, {"samples": self.samples.value}
+        how.update(self.checkpoint.given)
+        self.start(lambda: self.bench.sensitivity(mode, metric, **how))
 
     @shows_errors
     def _sqnr(self) -> None:

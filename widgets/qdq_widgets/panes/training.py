@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+import pathlib
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any
 
 import ipywidgets as widgets
 
+import qdq_workbench as qdq
 from qdq_widgets.callback_errors import shows_errors
+from qdq_widgets.checkpoint_field import CheckpointField, RememberedFields
 from qdq_widgets.curves import Curves, Scores
 from qdq_widgets.errors import BenchError
 from qdq_widgets.figures.curves import curve_traces, curves_figure, metric_axis
@@ -22,6 +26,7 @@ class TrainingPane(Pane):
 
     title = "Training"
     events = ("curves", "job", "stage", "plan")
+    remembers = MappingProxyType({"epochs": 3, "rate": "", "batch": 32, "checkpoint": ""})
 
     def build(self) -> Sequence[Any]:
         """Make the widgets."""
@@ -34,6 +39,10 @@ class TrainingPane(Pane):
         )
         self.name = widgets.Text(placeholder="name of the run", layout={"width": "150px"})
         self.resume = widgets.Checkbox(description="go on from the last run", indent=False, layout={"width": "auto"})
+        self.checkpoint = CheckpointField(self, "checkpoint", ".npz", self._kept)
+        # A checkpoint belongs to the rate and the batch size: without them a loaded bench could not go on.
+        self._fields = RememberedFields(self, {"epochs": self.epochs, "rate": self.rate, "batch": self.batch})
+        self.epochs.observe(lambda _: self.checkpoint.refresh(), "value")
         self.run = button("Fine-tune", self._run, icon="play", style="primary")
         self.score = button("Score only", self._score, icon="tachometer", tooltip="Score FP32 and PTQ")
         self.stop = button("Stop", self.bench.jobs.stop, icon="stop", style="danger", tooltip="Stop after this step")
@@ -41,8 +50,9 @@ class TrainingPane(Pane):
         self._figure_box = widgets.VBox()
         self._table = widgets.HTML()
         return [
-            row(self.epochs, self.rate, self.batch, self.name, self.resume),
+            row(self.epochs, self.rate, self.batch, self.name, self.resume, self.checkpoint.field),
             row(self.run, self.score, self.stop),
+            self.checkpoint.note,
             self.errors.widget,
             self._figure_box,
             self._table,
@@ -53,6 +63,9 @@ class TrainingPane(Pane):
         busy = self.bench.jobs.current is not None
         self.run.disabled = self.score.disabled = busy
         self.stop.disabled = not busy
+        if not busy:
+            self._fields.refresh()
+            self.checkpoint.refresh()
         curves = self.bench.curves
         if self._has_other_lines(curves):
             self.figure = None  # runs were removed, such as by loading a bench: lines can grow only
@@ -91,7 +104,11 @@ class TrainingPane(Pane):
     def _run(self) -> None:
         epochs, rate, batch = self.epochs.value, parse_rate(self.rate.value), self.batch.value
         name, resume = self.name.value.strip() or None, self.resume.value
-        self.start(lambda: self.bench.fine_tune(epochs, learning_rate=rate, batch_size=batch, name=name, resume=resume))
+        how = {"name": name, "resume": resume, **self.checkpoint.given}
+        self.start(lambda: self.bench.fine_tune(epochs, learning_rate=rate, batch_size=batch, **how))
+
+    def _kept(self, path: pathlib.Path) -> str:
+        return kept_training(path, self.epochs.value)
 
     def _usual_rate(self) -> str:
         rate = self.bench.usual_rate
@@ -122,6 +139,24 @@ def parse_rate(text: str) -> float | None:
     if not (math.isfinite(rate) and rate > 0):
         raise BenchError(f"The rate is a number greater than 0, such as 1e-4, or nothing. Received: {text!r}")
     return rate
+
+
+def kept_training(path: pathlib.Path, epochs: int) -> str:
+    """Return in words what the checkpoint of a training means for a training of some epochs."""
+    anew = "To train anew, give another file."
+    try:
+        notes = qdq.files.TrainingCheckpoint.notes_of(path)
+    except qdq.errors.CheckpointError:
+        return f"{path.name} is no checkpoint of a training, or it is damaged. {anew}"
+    done = (notes or {}).get("epochs")
+    if not isinstance(done, int):
+        return f"{path.name} was not written by a bench. {anew}"
+    if done >= epochs:
+        return f"{path.name} holds all {done} epochs of a training: Fine-tune restores its weights. {anew}"
+    return (
+        f"{path.name} holds {done} of {epochs} epochs: Fine-tune goes on after them, with the plan, weights, data, "
+        f"rate and batch size of that training. {anew}"
+    )
 
 
 def other_plan(bench: Any) -> str:
