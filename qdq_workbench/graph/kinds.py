@@ -263,6 +263,7 @@ SEPARABLE = classes_of("separable convolution")
 DIRECT_CONVOLUTIONS = classes_of("convolution", "depthwise convolution")
 CONVOLUTIONS = (*classes_of("convolution"), *TRANSPOSED, *DEPTHWISE, *SEPARABLE)
 MATRIX_PRODUCTS = classes_of("dense", "einsum")
+EINSUMS = classes_of("einsum")
 #: Convolutions and matrix products, which apply the activation function of their settings to the result.
 WITH_ACTIVATION = classes_where(lambda kind: kind.inner_activation)
 MULTI_HEAD_ATTENTION = classes_of("multi-head attention")

@@ -27,6 +27,7 @@ from qdq_workbench.quantizers import numerics
 from qdq_workbench.quantizers.bias_room import least_weight_scale
 from qdq_workbench.quantizers.blocks import spread
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+from qdq_workbench.verification.file_biases import bias_differences
 from qdq_workbench.verification.file_structure import QDQPair
 from qdq_workbench.verification.report import Check, check_of
 from qdq_workbench.verification.structure import expected_structure
@@ -42,8 +43,9 @@ def check_integers(proto: onnx.ModelProto, q_model: QuantizedModel) -> Check:
     """Compare pairs and integer weights of a float32 file with ranges and weights of a model planned for its target."""
     weights = dict(weight_differences(proto, q_model))
     pairs = dict(pair_differences(read_pairs(proto), q_model))
-    problems = [f"{kind} {name!r}: {wrong}" for kind, found in (("pair", pairs), ("weight", weights))
-                for name, wrong in found.items() if wrong]  # fmt: skip
+    biases = dict(bias_differences(proto, q_model))
+    compared = (("pair", pairs), ("weight", weights), ("bias of", biases))
+    problems = [f"{kind} {name!r}: {wrong}" for kind, found in compared for name, wrong in found.items() if wrong]
     finding = f"the grids of {len(pairs)} pairs and the values of {len(weights)} weights follow from the model"
     return check_of("integers", problems, finding)
 

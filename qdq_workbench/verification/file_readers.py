@@ -14,8 +14,9 @@ from qdq_workbench.graph.op_kinds import readers_past_vanishing
 from qdq_workbench.graph.operators import HELPERS
 from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, NARROWING, QUANTIZE, QDQGraph
 from qdq_workbench.placement.plan import PlacementPlan
-from qdq_workbench.verification.presence import presence_differences
+from qdq_workbench.verification.presence import grid_differences, presence_differences
 from qdq_workbench.verification.report import Check, check_of
+from qdq_workbench.verification.structure_reader import read_strays
 
 
 def check_readers(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:
@@ -23,8 +24,10 @@ def check_readers(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:
 
     The plan is that of the export, or of the same model planned again for the file's target.
     """
+    problems = [f"stray quantizer {stray}" for stray in read_strays(proto)]
+    problems += [*presence_differences(plan, proto), *grid_differences(plan, proto), *reader_differences(plan, proto)]
     finding = "all planned pairs and integer weights are there, and every layer reads the pairs planned for it"
-    return check_of("readers", [*presence_differences(plan, proto), *reader_differences(plan, proto)], finding)
+    return check_of("readers", problems, finding)
 
 
 def reader_differences(plan: PlacementPlan, proto: onnx.ModelProto) -> Iterator[str]:

@@ -9,15 +9,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import onnx
 
 from qdq_workbench.export.left_out import written_tensors
 from qdq_workbench.graph.model_graph import Node
+from qdq_workbench.onnx_graph.graph import standard_opset
+from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, NARROWING, QUANTIZE, QDQGraph
+from qdq_workbench.placement.opsets import is_packed
 from qdq_workbench.placement.plan import PlacementPlan
+from qdq_workbench.quantizers.numerics import storage_dtype
 
 
 def presence_differences(plan: PlacementPlan, proto: onnx.ModelProto) -> Iterator[str]:
-    """Yield the pairs and integer weights that a file lacks, and those that the plan does not have."""
+    """Yield the ends, pairs and integer weights that a file lacks, and those that the plan does not have."""
+    inputs, outputs = ([value.name for value in ends] for ends in (proto.graph.input, proto.graph.output))
+    if inputs != list(plan.graph.inputs):
+        yield f"the inputs are {', '.join(inputs)}, expected {', '.join(plan.graph.inputs)}"
+    if len(outputs) != len(plan.graph.outputs):
+        yield f"it has {len(outputs)} outputs, expected {len(plan.graph.outputs)}"
     held, needs = written_tensors(proto), needed_tensors(plan)
     missing = {each for each, certain in needs.items() if certain} - held
     for found, wrong in (
@@ -26,6 +36,39 @@ def presence_differences(plan: PlacementPlan, proto: onnx.ModelProto) -> Iterato
     ):
         for kind, name in sorted(found):
             yield f"the {'weight' if kind == 'weight' else 'pair'} {name!r} {wrong}"
+
+
+def grid_differences(plan: PlacementPlan, proto: onnx.ModelProto) -> Iterator[str]:
+    """Yield the pairs and integer weights of a file that are stored in another way than by the plan's quantizers."""
+    graph, opset = QDQGraph(proto), standard_opset(proto)
+    nodes = {node.name: node for node in proto.graph.node}
+    folded = {fold.layer.layer for fold in plan.onnx_lowering.folds}
+    for tensor in plan.tensors:
+        node = nodes.get(f"{tensor.name}/{DEQUANTIZE if tensor.kind == 'weight' else QUANTIZE}")
+        found = None if node is None else graph.parameters(node)
+        if node is None or found is None:
+            continue
+        scale, zero = found
+        of_weight, spec = tensor.kind == "weight", tensor.quantizer
+        wanted = str(storage_dtype(spec))
+        if of_weight and is_packed(spec, opset):
+            wanted = "int4" if spec.signed else "uint4"
+        wrong = [] if str(zero.dtype) == wanted else [f"is stored as {zero.dtype}, expected {wanted}"]
+        # Without a code below -qmax, also a negative gain mirrors the codes around 0.
+        if spec.symmetric and spec.signed and spec.qmin == -spec.qmax and np.any(zero.astype(np.int32)):
+            wrong.append("has a zero point, and a symmetric grid")
+        if scale.size > 1 and (not of_weight or (spec.axis is None and _layer_of(plan, tensor.name) not in folded)):
+            wrong.append(f"has {scale.size} scales, expected one")
+        clipped = f"{tensor.name}{NARROWING}" in nodes
+        if not of_weight and clipped != (spec.qmax - spec.qmin + 1 < 2 ** (8 * zero.dtype.itemsize)):
+            wrong.append(
+                "has a Clip in front, and all integers" if clipped else "has no Clip in front of fewer integers"
+            )
+        yield from (f"the {tensor.kind if of_weight else 'pair'} {tensor.name!r} {each}" for each in wrong)
+
+
+def _layer_of(plan: PlacementPlan, weight: str) -> str:
+    return next(p.layer for p in plan.placements if p.weight is not None and p.tensor == weight)
 
 
 def needed_tensors(plan: PlacementPlan) -> dict[tuple[str, str], bool]:

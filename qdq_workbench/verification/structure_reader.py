@@ -40,6 +40,13 @@ def read_pairs(model: onnx.ModelProto) -> dict[str, QDQPair]:
     return _Reader(model).pairs()
 
 
+def read_strays(model: onnx.ModelProto) -> list[str]:
+    """Return what makes Q and DQ nodes of a model no pairs and no weights, one sentence each."""
+    reader = _Reader(model)
+    reader.pairs()
+    return reader.strays
+
+
 class _Reader:
     """One pass over a graph."""
 
@@ -47,7 +54,7 @@ class _Reader:
         self._graph = QDQGraph(model)
         self._constants = {tensor.name: tensor for tensor in model.graph.initializer}
         self._used: set[str] = set()
-        self._strays: list[str] = []
+        self.strays: list[str] = []
 
     def pairs(self) -> dict[str, QDQPair]:
         pairs: dict[str, QDQPair] = {}
@@ -67,17 +74,17 @@ class _Reader:
                 if constant is not None:
                     self._keep(biases if constant.dtype == "int32" else weights, constant)
             elif node.op_type == DEQUANTIZE and not self._behind_quantize(node):
-                self._strays.append(f"{node.name}: dequantizes what no QuantizeLinear wrote")
+                self.strays.append(f"{node.name}: dequantizes what no QuantizeLinear wrote")
         others = {
             name: sha256_of(numpy_helper.to_array(tensor))
             for name, tensor in self._constants.items()
             if name not in self._used
         }
-        return FileStructure(pairs, weights, biases, others, tuple(self._strays))
+        return FileStructure(pairs, weights, biases, others, tuple(self.strays))
 
     def _keep(self, into: dict[str, Any], item: Any) -> None:
         if item.name in into:
-            self._strays.append(f"{item.name}: a second quantizer of that name")
+            self.strays.append(f"{item.name}: a second quantizer of that name")
         into.setdefault(item.name, item)
 
     def _behind_quantize(self, node: onnx.NodeProto) -> bool:
@@ -88,7 +95,7 @@ class _Reader:
         """Return scale and zero point of a Q or DQ; None, and record a stray, if they are not constants."""
         tensors = [self._constants.get(name) for name in node.input[1:3] if name]
         if not tensors or any(tensor is None for tensor in tensors):
-            self._strays.append(f"{node.name}: scale or zero point is no constant")
+            self.strays.append(f"{node.name}: scale or zero point is no constant")
             return None
         self._used.update(node.input[1:3])
         return self._graph.parameters(node)
@@ -99,15 +106,15 @@ class _Reader:
         if found is None:
             return None
         if not readers or any(reader.op_type != DEQUANTIZE for reader in readers):
-            self._strays.append(f"{quantize.name}: not followed by DequantizeLinear alone")
+            self.strays.append(f"{quantize.name}: not followed by DequantizeLinear alone")
             return None
         scale, zero = found
         for dequantize in readers:
             other = self._parameters(dequantize)
             if other is None or not all(_same(a, b) for a, b in zip(found, other, strict=True)):
-                self._strays.append(f"{dequantize.name}: other parameters than the QuantizeLinear before it")
+                self.strays.append(f"{dequantize.name}: other parameters than the QuantizeLinear before it")
         if scale.size != 1:
-            self._strays.append(f"{quantize.name}: more than one scale on an activation")
+            self.strays.append(f"{quantize.name}: more than one scale on an activation")
             return None
         behind = {_unnumbered(node.name) for reader in readers for node in self._graph.readers(reader.output[0])}
         behind |= {f"output {name}" for reader in readers for name in reader.output if name in self._graph.outputs}
@@ -151,7 +158,7 @@ class _Reader:
         spec = QuantizerSpec(axis=axis, block_size=block or None) if scale.ndim else QuantizerSpec()
         if scale.ndim and not (-codes.ndim <= axis < codes.ndim and scale_shape(codes.shape, spec) == scale.shape):
             told = f"blocks of {block} on axis {axis}" if block else f"axis {axis}"
-            self._strays.append(f"{node.name}: scales of shape {scale.shape} do not fit {told} of {codes.shape}")
+            self.strays.append(f"{node.name}: scales of shape {scale.shape} do not fit {told} of {codes.shape}")
             return None
         place = axis % codes.ndim if scale.ndim else None
         return DequantizedConstant(

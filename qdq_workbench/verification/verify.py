@@ -43,6 +43,7 @@ from qdq_workbench.verification.differences import OutputParity, saturation_of
 from qdq_workbench.verification.file_integers import check_integers
 from qdq_workbench.verification.file_readers import check_readers
 from qdq_workbench.verification.file_scale import warn_of_file_scale
+from qdq_workbench.verification.forms import form_differences
 from qdq_workbench.verification.half_parity import HalfParity, HalfRun, run_of_half
 from qdq_workbench.verification.integer_kernels import count_integer_kernels
 from qdq_workbench.verification.lowered import lowering_differences
@@ -256,8 +257,12 @@ def _check_operators(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:
 
 
 def _check_form(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:
-    """Check that the exporter's passes left no node that they rewrite."""
-    graph = Graph(_with_shapes(proto))
+    """Check that every layer has the form that follows from the plan, and that no pass left a node that it rewrites."""
+    typed = _with_shapes(proto)
+    problems = list(form_differences(plan, typed))
+    if problems:
+        return check_of("form", problems, "")
+    graph = Graph(typed)
     target = plan.target_object
     graph.slow_transposes = target.slow_transposes
     graph.may_join = PlannedJoins(plan.graph, plan.onnx_lowering)
@@ -266,7 +271,9 @@ def _check_form(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:
         shown = "; ".join(f"{node.op} {node.name!r} was left by {each.name}" for each, node in found[:_SHOWN])
         more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
         return Check("form", passed=False, detail=shown + more)
-    return Check("form", passed=True, detail="no node is left that a pass of the exporter rewrites")
+    return Check(
+        "form", passed=True, detail="that of the plan, and no node is left that a pass of the exporter rewrites"
+    )
 
 
 def _with_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:

@@ -1,0 +1,121 @@
+"""Faults in every pass and step of an export: verification finds them where a new export has them, too.
+
+Silenced are the comparison with a new export, the contracts of the passes, and what the exporter reads of its own file.
+"""
+
+import importlib
+import inspect
+import pathlib
+
+import pass_models
+import pytest
+from exporter_faults import FAULTS, IN_PASSES
+from mutation.swap import changed_functions
+
+from qdq_workbench.conversion.engine.cut import cut_model
+from qdq_workbench.errors import ExportError
+from qdq_workbench.export import onnx_export
+from qdq_workbench.export.half.request import half_request
+from qdq_workbench.export.passes import order
+from qdq_workbench.verification import parity, verify
+
+build_onnx = importlib.import_module("qdq_workbench.export.build_onnx")  # the package's own name is the function
+PATH = pathlib.Path("model.onnx")
+
+
+def functions_of(module):
+    """The functions of a module and the methods of its classes."""
+    for value in vars(module).values():
+        if inspect.isclass(value) and value.__module__ == module.__name__:
+            yield from (each for each in vars(value).values() if inspect.isfunction(each))
+        elif inspect.isfunction(value):
+            yield value
+
+
+def plant(fault, monkeypatch):
+    """Give the function of a fault the code with the changed line, wherever it is known."""
+    module = importlib.import_module(f"qdq_workbench.{fault.path.replace('/', '.')}")
+    source = inspect.getsource(module)
+    assert source.count(fault.old) == 1
+    ((old, new),) = changed_functions(source, source.replace(fault.old, fault.new), module.__file__)
+    (function,) = (each for each in functions_of(module) if each.__code__ == old)
+    monkeypatch.setattr(function, "__code__", new)
+
+
+class Made(dict):
+    """Quantized models by name, each made when it is asked for."""
+
+    def __missing__(self, name):
+        self[name] = pass_models.quantized(getattr(pass_models, name))
+        return self[name]
+
+
+@pytest.fixture(scope="module")
+def q_models():
+    return Made()
+
+
+_KEPT = {}
+
+
+def kept(function):
+    """A function that is computed once for each of its arguments, which stay; cuts and conversions take the time."""
+
+    def once(given, **options):
+        # A cut model is wrapped anew in every export, and its inputs are not.
+        key = (id(given if function is cut_model else given.inputs), *options.items())
+        if key not in _KEPT:
+            _KEPT[key] = (given, function(given, **options))
+        return _KEPT[key][1]
+
+    return once
+
+
+@pytest.fixture
+def converted_once(request, monkeypatch):
+    """Faults in passes start from the conversion of the model without them."""
+    if request.getfixturevalue("fault") in IN_PASSES:
+        monkeypatch.setattr(build_onnx, "convert_float", kept(build_onnx.convert_float))
+        for user in (onnx_export, parity):
+            monkeypatch.setattr(user, "cut_model", kept(cut_model))
+
+
+@pytest.fixture
+def silent(monkeypatch):
+    """Silence what repeats or reads the exporter."""
+    monkeypatch.setattr(verify, "is_known_export", lambda *_: True)
+    monkeypatch.setattr(verify, "unfinished", lambda *_, **__: [])
+    monkeypatch.setattr(build_onnx, "check_written", lambda *_: None)
+
+
+def built(q_model, *, half):
+    request = half_request(q_model, "float16", ends=False) if half else None
+    return onnx_export.build_proto(q_model, q_model.plan.target_object, opset=None, dynamic_batch=True, half=request)[0]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=str)
+@pytest.mark.usefixtures("silent", "converted_once")
+def test_a_fault_of_the_exporter_is_found(fault, q_models, monkeypatch):
+    q_model = q_models[fault.model]
+    plant(fault, monkeypatch)
+    try:
+        proto = built(q_model, half=fault.half)
+    except ExportError as error:
+        assert fault.said == "onnx.checker"
+        assert "onnx.checker" in str(error)  # noqa: PT017
+        return
+    report = verify.verify_model(PATH, proto, q_model, None)
+    failed = [f"{check.name}: {check.detail}" for check in report.checks if not check.passed]
+    assert any(fault.said in each for each in failed), report.summary()
+
+
+@pytest.mark.parametrize("name", ["block", "in_blocks", "images", "looping", "sequences", "transformed"])
+@pytest.mark.usefixtures("silent")
+def test_without_a_fault_the_files_verify(name, q_models):
+    report = verify.verify_model(PATH, built(q_models[name], half=False), q_models[name], None)
+    assert report.passed, report.summary()
+
+
+def test_a_fault_is_planted_in_every_pass():
+    passes = {graph_pass.name for stage in order.STAGES for graph_pass in stage.passes}
+    assert passes == {fault.name for fault in IN_PASSES}
