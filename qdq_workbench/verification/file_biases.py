@@ -19,8 +19,9 @@ from qdq_workbench.conversion.engine.folding import batch_norm_gain
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.graph.kinds import CONVOLUTIONS, SEPARABLE
 from qdq_workbench.graph.model_graph import Node
+from qdq_workbench.graph.operators import WEIGHTED
 from qdq_workbench.graph_builder import BoundGraph, layer_weights
-from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, WEIGHTED, QDQGraph
+from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QDQGraph
 from qdq_workbench.placement.plan import PlacementPlan
 
 _ROUNDING = 6 * float(np.finfo(np.float32).eps)

@@ -12,19 +12,17 @@ from collections.abc import Collection, Iterator
 import numpy as np
 import onnx
 
+from qdq_workbench.graph import operators
 from qdq_workbench.graph.kinds import CONVOLUTIONS, EINSUMS, MATRIX_PRODUCTS, SEPARABLE
 from qdq_workbench.graph.model_graph import Node
-from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE, WEIGHTED, attribute
+from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE, attribute
 from qdq_workbench.placement.placement import Placement
 from qdq_workbench.quantizers.bias_room import BIAS_LIMIT, bias_scale
-from qdq_workbench.verification.lowered import HELPERS
 from qdq_workbench.verification.typed_file import TypedFile
 
-_CLIPS = frozenset({"Clip", "Relu"})
-_WINDOWED = frozenset({"Conv", "ConvTranspose"})
-_KERNEL_READERS = _WINDOWED | {"Gemm"}
+_KERNEL_READERS = operators.CONVOLUTIONS | {"Gemm"}
 # Operators that compute the same in either layout of images.
-_IN_ANY_LAYOUT = frozenset({"Add", "AveragePool", "Concat", "Conv", "ConvTranspose", "MaxPool", "Mul", "Relu", "Sub"})
+_IN_ANY_LAYOUT = operators.WINDOWED | operators.operators_of("arithmetic", "clip", "concatenation")
 
 
 def product_differences(file: TypedFile) -> Iterator[str]:
@@ -35,10 +33,10 @@ def product_differences(file: TypedFile) -> Iterator[str]:
             continue
         weight = f"{placement.tensor}/dequantized"
         reader = file.only_reader(weight)
-        if reader is not None and reader.op_type in HELPERS:
+        if reader is not None and reader.op_type in operators.HELPERS:
             yield f"the integer weight {placement.tensor!r} is moved by a {reader.op_type} at run time"
         for node in file.graph.readers(weight):
-            if node.op_type in WEIGHTED and node.input[1] == weight:
+            if node.op_type in operators.WEIGHTED and node.input[1] == weight:
                 yield from (f"{placement.layer!r} {wrong}" for wrong in _of_product(file, placement, call, node))
 
 
@@ -52,16 +50,17 @@ def _of_product(file: TypedFile, placement: Placement, call: Node, node: onnx.No
         rank, planned = file.rank(node.input[0]), len(plan.graph.tensors[call.inputs[0]].shape)
         if rank not in (None, planned):
             yield f"is computed on {rank} axes, and has {planned}"
-    yield from _of_bias(file, node, past=frozenset() if call.is_a(*SEPARABLE) or node.op_type == "MatMul" else HELPERS)
+    in_a_row = call.is_a(*SEPARABLE) or node.op_type == "MatMul"
+    yield from _of_bias(file, node, past=frozenset() if in_a_row else operators.HELPERS)
     if plan.target_object.relu_hides_blocks and placement.quantizer.block_size is not None:
         clip = file.only_reader(node.output[0])
-        if clip is not None and clip.op_type in _CLIPS and file.only_reader(clip.output[0]) is not None:
+        if clip is not None and clip.op_type in operators.CLIPS and file.only_reader(clip.output[0]) is not None:
             yield f"is followed by a {clip.op_type}, which hides its weight in blocks from the runtime"
     if plan.target_object.bias == "int32":
         yield from _of_integer_bias(file, node)
     # A matrix product works in the layout of Keras.
-    windowed = node.op_type in _WINDOWED
-    if windowed and any(_parts_pair(file, reader) for reader in file.behind(node.output[0], _CLIPS)):
+    windowed = node.op_type in operators.CONVOLUTIONS
+    if windowed and any(_parts_pair(file, reader) for reader in file.behind(node.output[0], operators.CLIPS)):
         yield "is transposed in front of its pair, and back behind it"
 
 
