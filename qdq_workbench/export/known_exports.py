@@ -6,14 +6,11 @@ has changed since the export has no known files.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import weakref
 
-import keras
-import numpy as np
 import onnx
 
+from qdq_workbench._fingerprints import fingerprint_of, text_of
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.export.metadata import graph_digest
 
@@ -43,8 +40,5 @@ def _file(proto: onnx.ModelProto) -> str:
 
 
 def _state(q_model: QuantizedModel) -> str:
-    digest = hashlib.sha256(json.dumps(q_model.plan.to_dict(), sort_keys=True).encode())
-    for variable in q_model.weights:
-        values = np.ascontiguousarray(keras.ops.convert_to_numpy(variable))
-        digest.update(f"{variable.path} {values.dtype} {values.shape}".encode() + values.tobytes())
-    return digest.hexdigest()
+    paths = [variable.path for variable in q_model.weights]
+    return fingerprint_of(text_of(q_model.plan.to_dict(), paths), arrays=q_model.weights)
