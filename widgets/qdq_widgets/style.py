@@ -156,6 +156,8 @@ _STYLE = """
   .qdq-bench .qdq-bar > .widget-dropdown { width: 190px !important; }
   .qdq-bench .qdq-bar > .widget-dropdown + .widget-dropdown { width: 170px !important; }
   .qdq-bench .qdq-bar .jupyter-button { padding: 0 6px; }
+}
+@container qdq-bench (max-width: 1300px) {
   .qdq-bench .qdqw-foot { gap: 0 10px; min-height: 0; padding: 1px 8px; font-size: 11px; }
   .qdq-bench .qdqw-foot .qdqw-legend { gap: 0 6px; }
   .qdq-bench .qdqw-foot .qdqw-legend span { gap: 3px; }
