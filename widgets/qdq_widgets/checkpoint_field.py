@@ -50,7 +50,7 @@ class CheckpointField:
         self.field = widgets.Text(placeholder=f"checkpoint file, {suffix} (optional)", layout={"width": "240px"})
         self.field.tooltip = "A file to go on from, also after a restart of the kernel; empty for none"
         self.note = widgets.HTML()
-        self._of = _held if of is None else of
+        self._of, self._is_offered = _held if of is None else of, True
         self._remembered = RememberedFields(pane, {name: self.field})
         self.field.observe(lambda _: self._show(), "value")
         self._show()
@@ -66,6 +66,11 @@ class CheckpointField:
         self._remembered.refresh()
         self._show()
 
+    def offer(self, *, on: bool) -> None:
+        """Show the note on the file, or hide it where the field is not shown."""
+        self._is_offered = on
+        self._show()
+
     def _show(self) -> None:
         path = self.field.value.strip()
         try:
@@ -73,6 +78,7 @@ class CheckpointField:
         except (OSError, ValueError):  # no path of a file: the work itself says so
             text = ""
         self.note.value = text_html(text, "qdq-muted") if text else ""
+        self.note.layout.display = "" if text and self._is_offered else "none"
 
 
 def _held(path: pathlib.Path) -> str:

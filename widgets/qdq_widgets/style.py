@@ -124,7 +124,7 @@ _STYLE = """
 .qdq-bench .widget-checkbox label { display: flex; align-items: center; gap: 6px; }
 .qdq-bench .widget-checkbox input[type="checkbox"] { margin: 0; }
 .qdq-bench .qdq-main { border-bottom: 1px solid var(--qdq-line); }
-.qdq-bench { container-type: inline-size; }
+.qdq-bench { container: qdq-bench / inline-size; }
 .qdq-bench .qdq-graph { flex: 1 1 420px; min-width: 320px; }
 .qdq-bench .qdq-side { flex: 1 1 420px; min-width: 320px; max-width: 100%; border-left: 1px solid var(--qdq-line); }
 .qdq-bench .qdq-handle { display: none; touch-action: none; flex: none; background: var(--qdq-raised); }
@@ -151,11 +151,13 @@ _STYLE = """
   .qdq-bench .qdq-side table.qdq-table td.qdq-short { white-space: normal; overflow-wrap: normal; }
   .qdq-bench .qdq-side table.qdq-table td:not(:empty, .qdq-short) { min-width: 4em; }
 }
-@container (max-width: 1060px) {
+@container qdq-bench (max-width: 1060px) {
   .qdq-bench .qdq-bar { padding: 2px 10px; grid-gap: 2px 6px !important; }
   .qdq-bench .qdq-bar > .widget-dropdown { width: 190px !important; }
   .qdq-bench .qdq-bar > .widget-dropdown + .widget-dropdown { width: 170px !important; }
   .qdq-bench .qdq-bar .jupyter-button { padding: 0 6px; }
+}
+@container qdq-bench (max-width: 1300px) {
   .qdq-bench .qdqw-foot { gap: 0 10px; min-height: 0; padding: 1px 8px; font-size: 11px; }
   .qdq-bench .qdqw-foot .qdqw-legend { gap: 0 6px; }
   .qdq-bench .qdqw-foot .qdqw-legend span { gap: 3px; }

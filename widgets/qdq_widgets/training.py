@@ -190,7 +190,8 @@ class Training:
         steps = few if steps is None else steps
         total = batch_count(data, batch_size)
         total = steps if total is None else min(total, steps or total)
-        q_model = built(job, lambda: self._work.models.new(plan))
+        job.report(0.0, "building the quantized model")
+        q_model = self._work.models.new(plan)  # to its end: a calibration that is stopped has read a batch
 
         def on_batch(count: int) -> bool:
             job.report(count / total if total else None, f"batch {count}" + (f" of {total}" if total else ""))

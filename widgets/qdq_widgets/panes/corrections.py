@@ -96,7 +96,7 @@ class CorrectionsPane(Pane):
         fields = list(self.fields[name].values())
         has_file = name == _FIRST
         self._settings.children = (*fields, self.checkpoint.field) if has_file else fields
-        self.checkpoint.note.layout.display = "" if has_file else "none"
+        self.checkpoint.offer(on=has_file)
         # A pane can be built, and its picker used, before the first `refresh`.
         reason = getattr(self, "_why_not", {}).get(name, "")
         self.run.disabled = bool(reason) or self.bench.jobs.current is not None
