@@ -58,6 +58,7 @@ EXCUSED = {
     "qdq_workbench/verification/integer_kernels.py": ONNX_OPERATORS,
     "qdq_workbench/verification/lowered.py": ONNX_OPERATORS,
     "qdq_workbench/verification/moved_pairs.py": ONNX_OPERATORS,
+    "qdq_workbench/verification/product_forms.py": ONNX_OPERATORS,
 }
 #: Names by which Keras exports a class of another name, such as `MaxPool2D`. No node of a graph has one of them.
 EXPORTED = frozenset(name for name, kind in vars(layers).items() if isinstance(kind, type) and kind.__name__ != name)

@@ -28,7 +28,7 @@ _NOTHING = 2.0**-90  # the exporter writes smaller biases as 0
 
 
 def bias_differences(proto: onnx.ModelProto, q_model: QuantizedModel) -> Iterator[tuple[str, str]]:
-    """Yield every layer with an integer kernel in a float32 file, with how its bias differs from the model's, "" for not.
+    """Yield every layer with an integer kernel in a float32 file, with how its bias differs, "" for not.
 
     The model is planned for the file's target.
     """

@@ -22,6 +22,7 @@ from qdq_workbench.verification.typed_file import TypedFile
 
 _CLIPS = frozenset({"Clip", "Relu"})
 _WINDOWED = frozenset({"Conv", "ConvTranspose"})
+_MATRIX = frozenset({"Gemm", "MatMul"})
 _KERNEL_READERS = _WINDOWED | {"Gemm"}
 # Operators that compute the same in either layout of images.
 _IN_ANY_LAYOUT = frozenset({"Add", "AveragePool", "Concat", "Conv", "ConvTranspose", "MaxPool", "Mul", "Relu", "Sub"})
@@ -47,7 +48,9 @@ def _of_product(file: TypedFile, placement: Placement, call: Node, node: onnx.No
     pairs = [plan.input_placement(each.name, 0) for each in plan.graph.calls(placement.layer)]
     # The operands of an einsum may have to be moved, and the second half of a separable convolution reads the first.
     if not call.is_a(*EINSUMS, *SEPARABLE):
-        if all(pairs) and not graph.is_dequantized(node.input[0]):
+        # A pair may stand in the layout of a convolution that reads it, too, and then be transposed for a Dense.
+        data = graph.origin(node.input[0]) if node.op_type in _MATRIX else node.input[0]
+        if all(pairs) and not graph.is_dequantized(data):
             yield "does not read its pair directly"
         rank, planned = file.rank(node.input[0]), len(plan.graph.tensors[call.inputs[0]].shape)
         if rank not in (None, planned):
