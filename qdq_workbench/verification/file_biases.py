@@ -115,7 +115,7 @@ def _difference(graph: QDQGraph, node: onnx.NodeProto, wanted: np.ndarray, magni
 def _held(graph: QDQGraph, node: onnx.NodeProto) -> tuple[np.ndarray, np.ndarray] | None:
     """Return the bias of a node and the steps of its integers, 0 for floats; None where it is elsewhere."""
     if node.op_type != "MatMul":
-        return (np.zeros(1), np.zeros(1)) if len(node.input) < 3 or not node.input[2] else _values(graph, node.input[2])
+        return _values(graph, node.input[2]) if len(node.input) > 2 and node.input[2] else None
     readers = graph.readers(node.output[0])
     constants = [
         tensor for each in readers if each.op_type == "Add" for tensor in each.input if graph.is_constant(tensor)
