@@ -57,8 +57,8 @@ OPERATORS_LISTED = {
     "qdq_workbench/profiling/kernels.py": "what ONNX Runtime computes in the kernel behind it",
     "qdq_workbench/profiling/runtime_graph.py": "parts of the names of ONNX Runtime's kernels",
     "qdq_workbench/verification/integer_kernels.py": "what some runtime has integer kernels for",
-    "qdq_workbench/verification/lowered.py": "what no converter adds to compute shapes, indices or masks",
     "qdq_workbench/verification/layer_forms.py": "in which tf2onnx writes an activation",
+    "qdq_workbench/verification/lowered.py": "what no converter adds to compute shapes, indices or masks",
     "widgets/qdq_widgets/file_sides.py": "by which short names a card shows them",
 }
 #: Names by which Keras exports a class of another name, such as `MaxPool2D`. No node of a graph has one of them.

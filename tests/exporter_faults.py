@@ -44,7 +44,7 @@ IN_PASSES = [
     _pass("drop_products_with_one", "and value == 1:", "and value != 1:", "transformed", "the Neg of an"),
     _pass("restore_convolution_settings", "or not _has_neg", "or _has_neg", "images", "onnx.checker"),
     _pass("correct_resizes", "np.minimum(found, size - 1)", "np.minimum(found, 1)", "images", "tensor by tensor"),
-    _pass("restore_one_dimensional", "_WINDOWED and not", "_WINDOWED and", "sequences", "on 4 axes, and has 3"),
+    _pass("restore_one_dimensional", "WINDOWED and not", "WINDOWED and", "sequences", "on 4 axes, and has 3"),
     _pass(
         "restore_matmul_rank", "    for node in graph.sorted_nodes():", "    for node in []:", "sequences", "on 2 axes"
     ),

@@ -74,4 +74,6 @@ def check_keeps(outputs: Iterable[str | None], inputs: Iterable[str | None]) -> 
 
 def write_figure(path: str, figure: Any) -> None:
     """Write a `plotly.graph_objects.Figure` as an HTML page that needs no network."""
-    write_text(path, figure.to_html(include_plotlyjs=True, config={"displaylogo": False}))
+    from qdq_workbench.report.chart_html import chart_html
+
+    write_text(path, chart_html(figure))

@@ -10,6 +10,7 @@ from typing import Any
 
 from qdq_workbench._files import write_atomically, write_text
 from qdq_workbench.errors import DataError
+from qdq_workbench.report.chart_html import chart_html
 
 # Okabe-Ito colours, which all kinds of colour vision can distinguish; the dashes distinguish lines without colour.
 _STYLES = (("#0072B2", "dash"), ("#D55E00", "solid"), ("#007A5A", "dot"), ("#CC79A7", "dashdot"))
@@ -106,7 +107,7 @@ def curves_figure(curves: Sequence[Curve], levels: Sequence[Level] = (), title: 
 def write_curves_html(path: str | pathlib.Path, curves: Sequence[Curve], levels: Sequence[Level] = ()) -> pathlib.Path:
     """Write the curves as one HTML file that needs no network, and return its path."""
     figure = curves_figure(curves, levels, title="Accuracy")
-    return write_text(path, figure.to_html(include_plotlyjs=True, full_html=True, config={"displaylogo": False}))
+    return write_text(path, chart_html(figure))
 
 
 def write_curves_png(path: str | pathlib.Path, curves: Sequence[Curve], levels: Sequence[Level] = ()) -> pathlib.Path:

@@ -13,6 +13,7 @@ from typing import Any
 
 from qdq_workbench._files import write_text
 from qdq_workbench.placement.plan import PlacementPlan, PlannedTensor
+from qdq_workbench.report.chart_html import chart_html
 from qdq_workbench.report.curves import Curve, Level, curves_figure
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
@@ -166,7 +167,7 @@ def _chart(run: RunReport) -> Any:
     from markupsafe import Markup
 
     figure = curves_figure(run.curves, run.levels)
-    html = figure.to_html(full_html=False, include_plotlyjs=True, default_height="420px", config={"displaylogo": False})
+    html = chart_html(figure, full_html=False, default_height="420px")
     # plotly escapes the names inside its JSON, so its HTML needs no further escaping.
     return Markup(html)  # noqa: S704
 

@@ -19,7 +19,7 @@ from qdq_workbench.conversion.engine.folding import batch_norm_gain
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.graph.kinds import CONVOLUTIONS, SEPARABLE
 from qdq_workbench.graph.model_graph import Node
-from qdq_workbench.graph.operators import WEIGHTED
+from qdq_workbench.graph.operators import HELPERS, WEIGHTED
 from qdq_workbench.graph_builder import BoundGraph, layer_weights
 from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QDQGraph
 from qdq_workbench.placement.plan import PlacementPlan
@@ -29,7 +29,7 @@ _NOTHING = 2.0**-90  # the exporter writes smaller biases as 0
 
 
 def bias_differences(proto: onnx.ModelProto, q_model: QuantizedModel) -> Iterator[tuple[str, str]]:
-    """Yield every layer with an integer kernel in a float32 file, with how its bias differs from the model's, "" for not.
+    """Yield every layer with an integer kernel in a float32 file, with how its bias differs, "" for not.
 
     The model is planned for the file's target.
     """
@@ -116,12 +116,20 @@ def _difference(graph: QDQGraph, node: onnx.NodeProto, wanted: np.ndarray, magni
 def _held(graph: QDQGraph, node: onnx.NodeProto) -> tuple[np.ndarray, np.ndarray] | None:
     """Return the bias of a node and the steps of its integers, 0 for floats; None where it is elsewhere."""
     if node.op_type != "MatMul":
-        return (np.zeros(1), np.zeros(1)) if len(node.input) < 3 or not node.input[2] else _values(graph, node.input[2])
+        if len(node.input) > 2 and node.input[2]:
+            return _values(graph, node.input[2])
+        # With open sizes the bias of a convolution stays outside, behind movements.
+        return None if _is_added_to(graph, node) else (np.zeros(1), np.zeros(1))
     readers = graph.readers(node.output[0])
     constants = [
         tensor for each in readers if each.op_type == "Add" for tensor in each.input if graph.is_constant(tensor)
     ]
     return _values(graph, constants[0]) if len(readers) == len(constants) == 1 else None
+
+
+def _is_added_to(graph: QDQGraph, node: onnx.NodeProto) -> bool:
+    readers = graph.readers(node.output[0])
+    return any(each.op_type == "Add" or (each.op_type in HELPERS and _is_added_to(graph, each)) for each in readers)
 
 
 def _values(graph: QDQGraph, tensor: str) -> tuple[np.ndarray, np.ndarray] | None:

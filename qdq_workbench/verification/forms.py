@@ -1,4 +1,4 @@
-"""The form of a file's layers, compared with the plan alone, not with a new export nor with contracts of passes."""
+"""The form of a file's layers, compared with the plan; and what the passes of the exporter left undone."""
 
 from __future__ import annotations
 
@@ -6,11 +6,42 @@ from collections.abc import Iterator
 
 import onnx
 
-from qdq_workbench.onnx_graph.graph import standard_opset
+from qdq_workbench.export.passes.order import unfinished
+from qdq_workbench.export.planned_joins import PlannedJoins
+from qdq_workbench.onnx_graph.graph import Graph, standard_opset
+from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, constant_bytes
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.verification.layer_forms import layer_differences, loop_differences
 from qdq_workbench.verification.product_forms import product_differences
+from qdq_workbench.verification.report import Check, check_of
 from qdq_workbench.verification.typed_file import TypedFile
+
+_SHOWN = 5
+
+
+def check_form(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:
+    """Check that every layer has the form that follows from the plan, and that no pass left a node that it rewrites."""
+    typed = with_shapes(proto)
+    problems = list(form_differences(plan, typed))
+    if problems:
+        return check_of("form", problems, "")
+    graph = Graph(typed)
+    target = plan.target_object
+    graph.slow_transposes = target.slow_transposes
+    graph.may_join = PlannedJoins(plan.graph, plan.onnx_lowering)
+    found = unfinished(graph, int32_biases=target.bias == "int32", blocks=target.relu_hides_blocks)
+    if found:
+        shown = "; ".join(f"{node.op} {node.name!r} was left by {each.name}" for each, node in found[:_SHOWN])
+        more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        return Check("form", passed=False, detail=shown + more)
+    return Check(
+        "form", passed=True, detail="that of the plan, and no node is left that a pass of the exporter rewrites"
+    )
+
+
+def with_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model with inferred shapes, if it is small enough for ONNX to infer them."""
+    return onnx.shape_inference.infer_shapes(proto) if constant_bytes(proto) <= SINGLE_FILE_LIMIT else proto
 
 
 def form_differences(plan: PlacementPlan, proto: onnx.ModelProto) -> Iterator[str]:

@@ -43,15 +43,20 @@ def product_differences(file: TypedFile) -> Iterator[str]:
 def _of_product(file: TypedFile, placement: Placement, call: Node, node: onnx.NodeProto) -> Iterator[str]:
     plan, graph = file.plan, file.graph
     pairs = [plan.input_placement(each.name, 0) for each in plan.graph.calls(placement.layer)]
+    # With open sizes the exporter does not tell that an axis has size 1.
+    shape = plan.graph.tensors[call.inputs[0]].shape
+    is_open = None in shape[1:]
     # The operands of an einsum may have to be moved, and the second half of a separable convolution reads the first.
     if not call.is_a(*EINSUMS, *SEPARABLE):
-        if all(pairs) and not graph.is_dequantized(node.input[0]):
+        # A pair may stand in the layout of a convolution that reads it, too, and then be transposed for a Dense.
+        data = graph.origin(node.input[0]) if node.op_type in operators.MATRIX_PRODUCTS else node.input[0]
+        if all(pairs) and not graph.is_dequantized(data):
             yield "does not read its pair directly"
-        rank, planned = file.rank(node.input[0]), len(plan.graph.tensors[call.inputs[0]].shape)
-        if rank not in (None, planned):
-            yield f"is computed on {rank} axes, and has {planned}"
-    in_a_row = call.is_a(*SEPARABLE) or node.op_type == "MatMul"
-    yield from _of_bias(file, node, past=frozenset() if in_a_row else operators.HELPERS)
+        rank = file.rank(node.input[0])
+        if rank not in (None, len(shape)) and not is_open:
+            yield f"is computed on {rank} axes, and has {len(shape)}"
+    stays = is_open or call.is_a(*SEPARABLE) or node.op_type == "MatMul"
+    yield from _of_bias(file, node, past=frozenset() if stays else operators.HELPERS)
     if plan.target_object.relu_hides_blocks and placement.quantizer.block_size is not None:
         clip = file.only_reader(node.output[0])
         if clip is not None and clip.op_type in operators.CLIPS and file.only_reader(clip.output[0]) is not None:

@@ -22,12 +22,10 @@ from qdq_workbench.export.known_exports import is_known_export
 from qdq_workbench.export.left_out import written_tensors
 from qdq_workbench.export.metadata import read_metadata
 from qdq_workbench.export.onnx_export import build_proto
-from qdq_workbench.export.passes.order import unfinished
-from qdq_workbench.export.planned_joins import PlannedJoins
 from qdq_workbench.foreign.lint_axes import channel_axes
 from qdq_workbench.graph.half_precision import FLOAT32, HALF_TYPES, HalfRequest
-from qdq_workbench.onnx_graph.graph import Graph, standard_opset
-from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, constant_bytes, read_model
+from qdq_workbench.onnx_graph.graph import standard_opset
+from qdq_workbench.onnx_graph.model_files import read_model
 from qdq_workbench.onnx_graph.qdq_graph import QDQGraph
 from qdq_workbench.onnx_graph.sessions import (
     RunError,
@@ -43,7 +41,7 @@ from qdq_workbench.verification.differences import OutputParity, saturation_of
 from qdq_workbench.verification.file_integers import check_integers
 from qdq_workbench.verification.file_readers import check_readers
 from qdq_workbench.verification.file_scale import warn_of_file_scale
-from qdq_workbench.verification.forms import form_differences
+from qdq_workbench.verification.forms import check_form
 from qdq_workbench.verification.half_parity import HalfParity, HalfRun, run_of_half
 from qdq_workbench.verification.integer_kernels import count_integer_kernels
 from qdq_workbench.verification.lowered import lowering_differences
@@ -151,7 +149,7 @@ def verify_model(
     plan = q_model.plan if q_model is not None else _noted_plan(noted)
     checks += [_check_operators(plan, proto), check_readers(plan, proto)]
     if checks[0].passed:
-        checks.append(_check_form(plan, proto))
+        checks.append(check_form(plan, proto))
     figures: dict[str, Any] = {"pairs": len(written_tensors(proto))}
     if all(check.passed for check in checks):
         try:
@@ -254,31 +252,6 @@ def _check_operators(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:
     detail = f"those that the plan says, of {known} of {len(layers)} layers"
     rest = "; of the others it names no operators" if known < len(layers) else ""
     return Check("operators", passed=True, detail=f"{detail}{rest}")
-
-
-def _check_form(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:
-    """Check that every layer has the form that follows from the plan, and that no pass left a node that it rewrites."""
-    typed = _with_shapes(proto)
-    problems = list(form_differences(plan, typed))
-    if problems:
-        return check_of("form", problems, "")
-    graph = Graph(typed)
-    target = plan.target_object
-    graph.slow_transposes = target.slow_transposes
-    graph.may_join = PlannedJoins(plan.graph, plan.onnx_lowering)
-    found = unfinished(graph, int32_biases=target.bias == "int32", blocks=target.relu_hides_blocks)
-    if found:
-        shown = "; ".join(f"{node.op} {node.name!r} was left by {each.name}" for each, node in found[:_SHOWN])
-        more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-        return Check("form", passed=False, detail=shown + more)
-    return Check(
-        "form", passed=True, detail="that of the plan, and no node is left that a pass of the exporter rewrites"
-    )
-
-
-def _with_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model with inferred shapes, if it is small enough for ONNX to infer them."""
-    return onnx.shape_inference.infer_shapes(proto) if constant_bytes(proto) <= SINGLE_FILE_LIMIT else proto
 
 
 def _built_again(proto: onnx.ModelProto, q_model: QuantizedModel, half: HalfRequest | None) -> onnx.ModelProto:

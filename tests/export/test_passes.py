@@ -22,10 +22,9 @@ from qdq_workbench.export.passes import fold_bias_additions, fold_pads, order
 from qdq_workbench.onnx_graph.graph import Graph
 from qdq_workbench.onnx_graph.snapshot import difference, snapshot
 from qdq_workbench.verification import parity
-from qdq_workbench.verification.forms import form_differences
+from qdq_workbench.verification.forms import form_differences, with_shapes
 from qdq_workbench.verification.lowered import lowering_differences
 from qdq_workbench.verification.presence import presence_differences
-from qdq_workbench.verification.verify import _with_shapes
 
 PASSES = {graph_pass.name: graph_pass for stage in order.STAGES for graph_pass in stage.passes}
 
@@ -107,7 +106,7 @@ def by_plan(plan, proto):
     """What verification says of a file by its plan alone."""
     yield from lowering_differences(plan, proto.graph.node)
     yield from presence_differences(plan, proto)
-    yield from form_differences(plan, _with_shapes(proto))
+    yield from form_differences(plan, with_shapes(proto))
 
 
 @pytest.mark.parametrize("name", PASSES)

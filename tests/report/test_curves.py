@@ -40,12 +40,13 @@ def test_names_bring_no_markup_into_the_figure():
     assert figure.layout.shapes[0].name == "&lt;i> 50.00"
 
 
-def test_html_needs_no_network(tmp_path):
+def test_html_needs_no_network_and_offers_no_upload(tmp_path):
     page = write_curves_html(tmp_path / "curves.html", CURVES).read_text()
 
     assert "<script src=" not in page
     assert "cdn.plot.ly/plotly" not in page
     assert len(page) > 1_000_000  # plotly itself is inside
+    assert '"showSendToCloud": false' in page
 
 
 def test_png_has_its_size_and_survives_dollar_signs(tmp_path):

@@ -144,6 +144,7 @@ def test_page_fetches_nothing():
     assert "default-src &#39;none&#39;" in page or "default-src 'none'" in page
     assert "<script src=" not in page
     assert "<link" not in page.split("<script", maxsplit=1)[0]
+    assert '"showSendToCloud": false' in page  # plotly's own default offers to upload the chart
 
 
 def test_write_puts_the_page_into_a_file(tmp_path):

@@ -16,6 +16,7 @@ from small_models import residual_net, samples
 
 import qdq_workbench as qdq
 from qdq_workbench.export.metadata import graph_digest, read_metadata
+from qdq_workbench.verification import forms
 from qdq_workbench.verification.alone import OptimizationParity, random_samples
 from qdq_workbench.verification.structure_reader import read_structure
 
@@ -37,8 +38,9 @@ def signed_again(proto):
     proto.metadata_props[0].value = base64.b85encode(zlib.compress(json.dumps(noted).encode())).decode()
 
 
-def test_a_difference_between_the_optimized_and_the_plain_run_fails(exported, tmp_path):
+def test_a_difference_between_the_optimized_and_the_plain_run_fails(exported, tmp_path, monkeypatch):
     """ONNX Runtime takes the scale of a Gemm's bias for granted, whatever stands in the file."""
+    monkeypatch.setattr(forms, "form_differences", lambda *_: [])  # it finds that scale before the file runs
     assert qdq.verify_onnx(exported).passed
     proto = onnx.load(exported)
     scale = next(tensor for tensor in proto.graph.initializer if tensor.name == "head/bias/scale")

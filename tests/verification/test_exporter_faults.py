@@ -17,7 +17,7 @@ from qdq_workbench.errors import ExportError
 from qdq_workbench.export import onnx_export
 from qdq_workbench.export.half.request import half_request
 from qdq_workbench.export.passes import order
-from qdq_workbench.verification import parity, verify
+from qdq_workbench.verification import forms, parity, verify
 
 build_onnx = importlib.import_module("qdq_workbench.export.build_onnx")  # the package's own name is the function
 PATH = pathlib.Path("model.onnx")
@@ -84,7 +84,7 @@ def converted_once(request, monkeypatch):
 def silent(monkeypatch):
     """Silence what repeats or reads the exporter."""
     monkeypatch.setattr(verify, "is_known_export", lambda *_: True)
-    monkeypatch.setattr(verify, "unfinished", lambda *_, **__: [])
+    monkeypatch.setattr(forms, "unfinished", lambda *_, **__: [])
     monkeypatch.setattr(build_onnx, "check_written", lambda *_: None)
 
 

@@ -134,6 +134,7 @@ def test_a_figure_goes_to_the_page_as_a_whole(monkeypatch):
     assert [trace["x"] for trace in state["_widget_data"]] == [[1, 2]]
     assert state["_widget_layout"]["height"] == 200
     assert state["_config"]["responsive"]
+    assert state["_config"]["showSendToCloud"] is False  # plotly's own default offers to upload the chart
 
 
 def test_a_page_that_is_loaded_later_gets_the_figure_as_it_is_now():

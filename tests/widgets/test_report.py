@@ -72,6 +72,7 @@ def test_what_matters_comes_first_and_long_tables_are_folded(bench, tmp_path):
     assert all(step.label in found.folds[found.titles[-2]] for step in steps)
     assert page.index("computing layers quantized") < page.index("Accuracy and loss")
     assert "in float: " in page[page.index("Layers that matter") : page.index("Exported files")]
+    assert page.count('"showSendToCloud": false') == page.count("Plotly.newPlot(  ") == 2
 
 
 def test_a_printer_gets_every_fold_open(bench):

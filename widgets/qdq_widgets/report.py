@@ -11,6 +11,7 @@ from typing import Any
 
 import qdq_workbench as qdq
 from qdq_widgets.figures.curves import curves_figure
+from qdq_widgets.figures.live import QUIET_CONFIG
 from qdq_widgets.figures.ranges import ranges_figure
 from qdq_widgets.folds import FOLD_STYLE, OPENED_FOR_PRINT, folded
 from qdq_widgets.graph_page import graph_html
@@ -76,7 +77,9 @@ def _summary(bench: Any) -> str:
 def _scores(bench: Any) -> list[str]:
     parts = []
     if bench.curves.fp32 is not None or bench.curves.runs:
-        figure = curves_figure(bench.curves, bench.scored_samples).to_html(full_html=False, include_plotlyjs=True)
+        figure = curves_figure(bench.curves, bench.scored_samples).to_html(
+            full_html=False, include_plotlyjs=True, config=QUIET_CONFIG
+        )
         parts += ["<h2>Accuracy and loss</h2>", figure, scores_table(bench.curves, other_plan(bench))]
     if bench.variants:
         parts += ["<h2>Variants</h2>", variants_table(bench.variants, bench.curves)]
@@ -96,7 +99,7 @@ def _calibration(bench: Any) -> list[str]:
     has_plotly = bench.curves.fp32 is not None or bool(bench.curves.runs)
     figure = ranges_figure(bench.calibration, bench.plan)
     text = f"{bench.calibration.method} on {bench.calibration.samples} samples"
-    drawn = figure.to_html(full_html=False, include_plotlyjs=not has_plotly)
+    drawn = figure.to_html(full_html=False, include_plotlyjs=not has_plotly, config=QUIET_CONFIG)
     return ["<h2>Activation ranges</h2>", f"<p>{html.escape(text)}</p>", drawn]
 
 

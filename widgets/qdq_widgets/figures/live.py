@@ -9,6 +9,9 @@ from typing import Any
 import anywidget
 import ipywidgets as widgets
 
+#: What every figure of the bench is drawn with: no button leads to the makers of plotly or uploads a chart to them.
+QUIET_CONFIG = {"displaylogo": False, "showSendToCloud": False}
+
 # plotly draws a new figure 700 pixels wide and checks its pane only when the window changes its size. So this script
 # observes the pane, and dispatches "resize" whenever a drawing is not as wide as its place.
 _FIT = """
@@ -124,8 +127,9 @@ def live_figure(figure: Any) -> Any:
     if not Host.draws_figures:
         figure.__dict__["changes"] = threading.RLock()
         return figure
-    unwanted = ["select2d", "lasso2d"]
-    return _figure_class()(figure, {"responsive": True, "displaylogo": False, "modeBarButtonsToRemove": unwanted})
+    return _figure_class()(
+        figure, {**QUIET_CONFIG, "responsive": True, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
+    )
 
 
 def fitted(figure_widget: Any) -> Any:
