@@ -91,7 +91,12 @@ def _left_over(file: TypedFile, calls: list[Node], nodes: list[onnx.NodeProto], 
 def _scales_reciprocal(graph: QDQGraph, node: onnx.NodeProto) -> bool:
     """Return whether a node is a Reciprocal that is multiplied by constant factors; factors of 1 are left out."""
     products = (each for each in graph.readers(node.output[0]) if each.op_type == "Mul")
-    return node.op_type == "Reciprocal" and any(graph.is_constant(tensor) for each in products for tensor in each.input)
+    return node.op_type == "Reciprocal" and any(_is_vector(graph, tensor) for each in products for tensor in each.input)
+
+
+def _is_vector(graph: QDQGraph, tensor: str) -> bool:
+    value = graph.constant(tensor)
+    return value is not None and value.size > 1  # of one channel, the exporter leaves it in steps
 
 
 def _is_one_operator(file: TypedFile, call: Node, opset: int) -> bool:
