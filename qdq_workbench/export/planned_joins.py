@@ -32,6 +32,9 @@ class PlannedJoins:
             # One call with unknown operators is enough: names in the file do not tell the calls of a layer apart.
             self._known[node.layer] = self._known.get(node.layer, True) and lowered.operators is not None
             self._into.setdefault(node.layer, set()).update(graph.node(name).layer for name in lowered.into)
+        # Converters merge equal operations on the same tensors, and name the result after one of them.
+        for layer in list(self._into):
+            self._into[layer] = self._into[layer].union(*(self._into[twin] for twin in graph.twins(layer)))
 
     def __call__(self, part: Node, whole: Node) -> bool:
         """Return whether `part` may become a part of `whole`."""

@@ -38,7 +38,9 @@ def insert_recurrent(graph: Graph, cut: CutModel, ends: EndNames) -> None:
     for index, call in enumerate(cut.recurrent):
         sequences, *states = ends.calls[index].inputs
         writer = _LayerWriter(graph, call, _weight_inputs(graph, cut, ends, call.recurrent))
-        results = writer.write(sequences, states)
+        # Keras multiplies integers with the kernel as they are; ONNX's operators read floats only.
+        is_float = graph.outputs[sequences].type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+        results = writer.write(sequences if is_float else writer.as_float(sequences), states)
         for placeholder in ends.calls[index].outputs[len(results) :]:
             del graph.inputs[placeholder]  # Keras declares more states than it returns if the directions differ
         for placeholder, result in zip(ends.calls[index].outputs, results, strict=False):
@@ -93,6 +95,10 @@ class _LayerWriter:
         second, second_states = self._chain(entry, (back,), per_direction[1], "reverse")
         outputs = self._merged(first, second)
         return [*outputs, *first_states, *second_states] if recurrent.return_state else outputs
+
+    def as_float(self, tensor: str) -> str:
+        """Return a tensor as float32."""
+        return self._add("Cast", [tensor], "as_float", to=onnx.TensorProto.FLOAT)
 
     def _from_the_end(self, tensor: str) -> str:
         # INT64_MIN: an end of -1 would be the last element, not the place in front of the first.

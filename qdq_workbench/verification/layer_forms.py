@@ -51,24 +51,10 @@ def loop_differences(graph: QDQGraph) -> Iterator[str]:
 def _surplus(file: TypedFile) -> Iterator[str]:
     """Yield the float operators of layers beyond those of the plan."""
     floats = [node for node in file.graph.nodes if file.is_float(node.output[0]) and not node.name.endswith(_SECOND)]
-    items = list(layer_operators(file.plan, floats))
-    lacking = {item.layer: item.expected - item.found for item in items}
-    for item in items:
-        surplus = item.found - item.expected
-        # Converters merge equal operations of two layers, and name the result after one of them.
-        for twin in _readers_of_the_same(file, item.layer) if surplus else ():
-            surplus -= lacking.get(twin, Counter())
-        if surplus:
+    for item in layer_operators(file.plan, floats):
+        if surplus := item.found - item.expected:
             shown = ", ".join(f"{count} {operator}" for operator, count in sorted(surplus.items()))
             yield f"of {item.layer!r} the file holds {shown} more than the plan"
-
-
-def _readers_of_the_same(file: TypedFile, layer: str) -> set[str]:
-    """Return the other layers that are called on the inputs of a layer."""
-    graph = file.plan.graph
-    inputs = {call.inputs for call in graph.calls(layer)}
-    readers = (node for each in inputs for tensor in each for node, _ in graph.readers(tensor))
-    return {node.layer for node in readers if node.inputs in inputs} - {layer}
 
 
 def _left_over(file: TypedFile, calls: list[Node], nodes: list[onnx.NodeProto], opset: int) -> Iterator[str]:

@@ -58,7 +58,9 @@ def operators_by_layer(plan: PlacementPlan, nodes: Iterable[onnx.NodeProto]) -> 
     """Return the operators in a file by layer, without Q/DQ and without operators that only move or cast values."""
     names = layers_by_name(plan.graph.layers)
     held = _operators_by_layer(plan, nodes, names)
-    _credit_absorber(plan, held, {layer: _expected(plan, layer) for layer in names.values()})
+    wanted = {layer: _expected(plan, layer) for layer in names.values()}
+    _credit_absorber(plan, held, wanted)
+    _credit_twins(plan, held, wanted)
     return held
 
 
@@ -135,6 +137,19 @@ def _credit_absorber(
             taken = (expected - held.get(layer, Counter())) & held[named]
             held[named] = held[named] - taken
             held.setdefault(layer, Counter()).update(taken)
+
+
+def _credit_twins(
+    plan: PlacementPlan, held: dict[str, Counter[str]], wanted: Mapping[str, Counter[str] | None]
+) -> None:
+    """Move what a layer has too much of to an equal one that lacks it: converters name what they merge after one."""
+    for layer, expected in wanted.items():
+        for twin in sorted(plan.graph.twins(layer)) if expected is not None and layer in held else ():
+            lacking = (wanted.get(twin) or Counter()) - held.get(twin, Counter())
+            taken = (held[layer] - (expected or Counter())) & lacking
+            if taken:
+                held[layer] -= taken
+                held.setdefault(twin, Counter()).update(taken)
 
 
 def _without_biases(operators: Counter[str]) -> Counter[str]:

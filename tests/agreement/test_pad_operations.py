@@ -66,6 +66,21 @@ def test_padding_in_front_of_a_clip_to_few_bits_is_folded(bits, tmp_path):
     qdq.verify_onnx(tmp_path / "model.onnx", q_model, data=samples(model)).raise_if_failed()
 
 
+@pytest.mark.parametrize("case", [[], [qdq.AutoQDQCase()]], ids=["rules", "case"])
+@pytest.mark.parametrize("target", ["onnxruntime", "tensorrt"])
+def test_two_equal_paddings_of_one_tensor_are_folded_though_the_converter_merges_them(target, case, tmp_path):
+    keras.utils.set_random_seed(3)
+    image = keras.Input((9, 9, 4), name="image")
+    x = layers.Conv2D(4, 3, activation="tanh", name="stem")(image)
+    ways = (layers.ZeroPadding2D(1), layers.ZeroPadding2D(1), lambda x: ops.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0))))
+    model = keras.Model(image, layers.Add(name="sum")([layers.Conv2D(4, 3, strides=2)(way(x)) for way in ways]))
+    q_model = qdq.quantize_model(model, target=target, custom_qdq_cases=case)
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    qdq.export_onnx(q_model, tmp_path / "model.onnx")
+    assert "Pad" not in [node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node]
+    qdq.verify_onnx(tmp_path / "model.onnx", q_model, data=samples(model)).raise_if_failed()
+
+
 class Pad(keras.Operation):
     """An operation of the user's own, which only has the name of Keras's."""
 

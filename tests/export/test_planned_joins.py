@@ -7,6 +7,8 @@ from qdq_workbench.export.planned_joins import PlannedJoins
 from qdq_workbench.onnx_graph.graph import Node
 from qdq_workbench.placement.lowering import lower
 
+KINDS = (("Pad", "pad"), ("Conv", "conv"))
+
 
 def joins(part, whole):
     """Whether the plan of a small network lets one node become a part of another."""
@@ -40,6 +42,22 @@ def joins(part, whole):
 )
 def test_what_the_plan_joins(part, whole, allowed):
     assert joins(part, whole) is allowed
+
+
+def test_what_a_converter_merged_is_joined_for_both_layers():
+    """Two equal paddings of one tensor become one Pad, which has the name of either."""
+    maker = GraphMaker()
+    padding = {"padding": [[1, 1], [1, 1]]}
+    for name in ("a", "b"):
+        maker.add("ZeroPadding2D", f"pad_{name}", "image", settings=padding)
+        maker.add("Conv2D", f"conv_{name}", f"pad_{name}")
+    maker.add("ZeroPadding2D", "pad_c", "conv_a", settings=padding)
+    maker.add("Conv2D", "conv_c", "pad_c")
+    graph = maker.graph("conv_b", "conv_c")
+    asked = PlannedJoins(graph, lower(graph, []))
+    pads, convs = ([Node(op, [], [], name=f"{layer}_{name}/x") for name in "abc"] for op, layer in KINDS)
+    allowed = [[asked(pad, conv) for conv in convs] for pad in pads]
+    assert allowed == [[True, True, False], [True, True, False], [False, False, True]]
 
 
 def test_names_are_those_of_the_file():

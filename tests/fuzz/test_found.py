@@ -434,6 +434,14 @@ model = keras.Model(x, layers.Average(name='mean')([x, y, x, y, x]))
         "onnxruntime",
         compiled=True,
     ),
+    Finding(
+        "a recurrent layer that reads the integers that another layer passes on",
+        """
+x = keras.Input((1,), name='x', dtype='int32')
+model = keras.Model(x, layers.SimpleRNN(3, name='rnn')(layers.RepeatVector(3, name='repeat')(x)))
+""",
+        target="openvino",
+    ),
 ]
 
 

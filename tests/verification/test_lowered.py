@@ -141,6 +141,21 @@ def test_equal_operations_may_be_merged(tmp_path):
     assert qdq.verify_onnx(path, q_model).passed
 
 
+def test_a_merged_padding_counts_for_the_layer_that_has_it_in_the_file(tmp_path):
+    """One of two equal ones is absorbed by its convolution, and the average behind the other reads the Pad."""
+    image = keras.Input((8, 8, 2), name="image")
+    x = layers.Conv2D(2, 3, activation="tanh", name="stem")(image)
+    taken = layers.Conv2D(2, 3, strides=2, name="conv")(layers.ZeroPadding2D(1, name="taken")(x))
+    kept = layers.AveragePooling2D(3, 2, name="mean")(layers.ZeroPadding2D(1, name="kept")(x))
+    model = keras.Model(image, [taken, kept])
+    q_model = qdq.quantize_model(model, target="onnxruntime")
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    path = qdq.export_onnx(q_model, tmp_path / "model.onnx").path
+    found = {item.layer: item.found for item in layer_operators(q_model.plan, onnx.load(path).graph.node)}
+    assert (found["taken"], found["kept"]) == ({}, {"Pad": 1})
+    assert qdq.verify_onnx(path, q_model).passed
+
+
 def test_what_only_moves_values_computes_nothing():
     image = keras.Input((4, 4, 2), name="image")
     net = keras.Model(image, layers.Dense(2, name="head")(layers.Flatten(name="flat")(image)))
