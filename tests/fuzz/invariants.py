@@ -186,11 +186,19 @@ def _has_zero_bias(wrapper):
 
 def _is_read_by_masks_alone(plan, pair):
     """Whether nothing but masks follows a pair: Keras hands a mask to layers that do not use it."""
-    readers = [p for p in plan.placements if (p.tensor, p.quantizer) == (pair.tensor, pair.quantizer)]
-    written = [name for reader in readers for name in plan.graph.node(reader.node).outputs]
-    return all(reader.site == "input" for reader in readers) and {
-        plan.graph.tensors[name].dtype for name in written
-    } == {"bool"}
+    graph = plan.graph
+    placed = [p for p in plan.placements if (p.tensor, p.quantizer) == (pair.tensor, pair.quantizer)]
+    if any(placement.site == "output" for placement in placed):
+        return _leads_to_masks_alone(graph, pair.tensor)
+    written = [name for placement in placed for name in graph.node(placement.node).outputs]
+    return all(_leads_to_masks_alone(graph, name) for name in written)
+
+
+def _leads_to_masks_alone(graph, tensor):
+    if graph.tensors[tensor].dtype == "bool":
+        return True
+    written = [name for node, _ in graph.readers(tensor) for name in node.outputs]
+    return bool(written) and tensor not in graph.outputs and all(_leads_to_masks_alone(graph, name) for name in written)
 
 
 def _check_biases(q_model):
