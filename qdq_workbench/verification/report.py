@@ -52,6 +52,7 @@ class VerificationReport:
             saturating kernels, or None. "integer_kernels": by operator (nodes on integers, all nodes). "float_nodes":
             names of the compute nodes in float. For LiteRT: "operators" (as "integer_kernels"), "mean_difference",
             "mean_size", "top1_agreement" (None if no output has classes).
+            "other_forms": where the form of a layer may not be that of the plan, one sentence each.
         target: The target that an ONNX file was exported for; None if the file does not carry it.
     """
 
@@ -78,17 +79,31 @@ class VerificationReport:
         """
         return processor_remark(self.figures.get("saturation"))
 
+    @property
+    def form_remark(self) -> str:
+        """A warning if layers have a form that computes the same but for which a runtime may lack an integer kernel."""
+        found = self.figures.get("other_forms") or []
+        if not found:
+            return ""
+        more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        return (
+            "Some layers have a form in which a runtime may compute them in float or more slowly: "
+            f"{'; '.join(found[:_SHOWN])}{more}. A profile tells (profile_onnx); if export_onnx writes them "
+            "again, report it with the model"
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Return the report as a JSON-compatible dictionary."""
         checks = [dataclasses.asdict(check) for check in self.checks]
         found = {"path": str(self.path), "passed": self.passed, "checks": checks, "figures": self.figures}
-        remarks = {"target_remark": self.target_remark, "processor_remark": self.processor_remark}
-        return {**found, "target": self.target, **remarks}
+        names = ("target_remark", "processor_remark", "form_remark")
+        return {**found, "target": self.target, **{name: getattr(self, name) for name in names}}
 
     def summary(self) -> str:
         """Return the report as text, one line per check."""
         lines = [f"{'ok  ' if check.passed else 'FAIL'}  {check.name}: {check.detail}" for check in self.checks]
-        lines += [f"note  {remark}" for remark in (self.target_remark, self.processor_remark) if remark]
+        remarks = (self.target_remark, self.processor_remark, self.form_remark)
+        lines += [f"note  {remark}" for remark in remarks if remark]
         advice = [] if self.passed else [_ADVICE]
         return "\n".join([f"{self.path}: {'verified' if self.passed else 'NOT verified'}", *lines, *advice])
 

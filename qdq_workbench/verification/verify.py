@@ -41,7 +41,7 @@ from qdq_workbench.verification.differences import OutputParity, saturation_of
 from qdq_workbench.verification.file_integers import check_integers
 from qdq_workbench.verification.file_readers import check_readers
 from qdq_workbench.verification.file_scale import warn_of_file_scale
-from qdq_workbench.verification.forms import check_form
+from qdq_workbench.verification.forms import check_form, form_differences, with_shapes
 from qdq_workbench.verification.half_parity import HalfParity, HalfRun, run_of_half
 from qdq_workbench.verification.integer_kernels import count_integer_kernels
 from qdq_workbench.verification.lowered import lowering_differences
@@ -148,9 +148,10 @@ def verify_model(
         checks.append(check_integers(proto, q_model))
     plan = q_model.plan if q_model is not None else _noted_plan(noted)
     checks += [_check_operators(plan, proto), check_readers(plan, proto)]
+    figures: dict[str, Any] = {"pairs": len(written_tensors(proto))}
     if checks[0].passed:
         checks.append(check_form(plan, proto))
-    figures: dict[str, Any] = {"pairs": len(written_tensors(proto))}
+        figures["other_forms"] = list(form_differences(plan, with_shapes(proto)))
     if all(check.passed for check in checks):
         try:
             half_run = None if kind is None else run_of_half(proto, kind)

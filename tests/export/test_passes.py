@@ -20,9 +20,11 @@ from qdq_workbench.export.metadata import graph_digest
 from qdq_workbench.export.onnx_export import build_proto
 from qdq_workbench.export.passes import fold_bias_additions, fold_pads, order
 from qdq_workbench.onnx_graph.graph import Graph
+from qdq_workbench.onnx_graph.qdq_graph import QDQGraph
 from qdq_workbench.onnx_graph.snapshot import difference, snapshot
 from qdq_workbench.verification import parity
 from qdq_workbench.verification.forms import form_differences, with_shapes
+from qdq_workbench.verification.layer_forms import loop_differences
 from qdq_workbench.verification.lowered import lowering_differences
 from qdq_workbench.verification.presence import presence_differences
 
@@ -107,6 +109,7 @@ def by_plan(plan, proto):
     yield from lowering_differences(plan, proto.graph.node)
     yield from presence_differences(plan, proto)
     yield from form_differences(plan, with_shapes(proto))
+    yield from loop_differences(QDQGraph(proto))
 
 
 @pytest.mark.parametrize("name", PASSES)

@@ -106,7 +106,7 @@ def test_a_fault_of_the_exporter_is_found(fault, q_models, monkeypatch):
         return
     report = verify.verify_model(PATH, proto, q_model, None)
     failed = [f"{check.name}: {check.detail}" for check in report.checks if not check.passed]
-    assert any(fault.said in each for each in failed), report.summary()
+    assert any(fault.said in each for each in [*failed, report.form_remark]), report.summary()
 
 
 @pytest.mark.parametrize("name", ["block", "in_blocks", "images", "looping", "sequences", "transformed"])
@@ -114,6 +114,7 @@ def test_a_fault_of_the_exporter_is_found(fault, q_models, monkeypatch):
 def test_without_a_fault_the_files_verify(name, q_models):
     report = verify.verify_model(PATH, built(q_models[name], half=False), q_models[name], None)
     assert report.passed, report.summary()
+    assert report.form_remark == ""
 
 
 def test_a_fault_is_planted_in_every_pass():
