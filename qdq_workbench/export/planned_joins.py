@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from qdq_workbench.export.node_names import layer_of, layers_by_name
 from qdq_workbench.graph.model_graph import ModelGraph
+from qdq_workbench.graph.twins import twins_of
 from qdq_workbench.onnx_graph.graph import Node
 from qdq_workbench.placement.lowering import Lowering
 
@@ -34,7 +35,7 @@ class PlannedJoins:
             self._into.setdefault(node.layer, set()).update(graph.node(name).layer for name in lowered.into)
         # Converters merge equal operations on the same tensors, and name the result after one of them.
         for layer in list(self._into):
-            self._into[layer] = self._into[layer].union(*(self._into[twin] for twin in graph.twins(layer)))
+            self._into[layer] = self._into[layer].union(*(self._into[twin] for twin in twins_of(graph, layer)))
 
     def __call__(self, part: Node, whole: Node) -> bool:
         """Return whether `part` may become a part of `whole`."""

@@ -282,18 +282,6 @@ class ModelGraph:
         except KeyError:
             raise self._no_tensor(tensor) from None
 
-    def twins(self, layer: str) -> set[str]:
-        """Return the other layers that are called on the inputs of a layer.
-
-        Converters merge what two of them compute alike, and name the result after one of them.
-
-        Args:
-            layer: Path of the layer.
-        """
-        inputs = {call.inputs for call in self.calls(layer) if call.inputs}
-        readers = (node for each in inputs for node, _ in self.readers(each[0]) if node.inputs == each)
-        return {node.layer for node in readers} - {layer}
-
     def readers(self, tensor: str) -> list[tuple[Node, int]]:
         """Return the nodes that read `tensor`, each with the index of the input that reads it, from 0 on.
 

@@ -16,6 +16,7 @@ import onnx
 from qdq_workbench.export.node_names import layer_of, layers_by_name
 from qdq_workbench.export.passes.keep_clips_from_blocks import APART
 from qdq_workbench.graph.operators import HELPERS, written_for
+from qdq_workbench.graph.twins import twins_of
 from qdq_workbench.onnx_graph.qdq_graph import NARROWING, PAIR_OPERATORS
 from qdq_workbench.placement.plan import PlacementPlan
 
@@ -144,7 +145,7 @@ def _credit_twins(
 ) -> None:
     """Move what a layer has too much of to an equal one that lacks it: converters name what they merge after one."""
     for layer, expected in wanted.items():
-        for twin in sorted(plan.graph.twins(layer)) if expected is not None and layer in held else ():
+        for twin in sorted(twins_of(plan.graph, layer)) if expected is not None and layer in held else ():
             lacking = (wanted.get(twin) or Counter()) - held.get(twin, Counter())
             taken = (held[layer] - (expected or Counter())) & lacking
             if taken:

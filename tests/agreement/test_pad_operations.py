@@ -72,7 +72,11 @@ def test_two_equal_paddings_of_one_tensor_are_folded_though_the_converter_merges
     keras.utils.set_random_seed(3)
     image = keras.Input((9, 9, 4), name="image")
     x = layers.Conv2D(4, 3, activation="tanh", name="stem")(image)
-    ways = (layers.ZeroPadding2D(1), layers.ZeroPadding2D(1), lambda x: ops.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0))))
+    ways = (
+        layers.ZeroPadding2D(1),
+        lambda x: layers.ZeroPadding2D(1)(layers.Identity()(x)),
+        lambda x: ops.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0))),
+    )
     model = keras.Model(image, layers.Add(name="sum")([layers.Conv2D(4, 3, strides=2)(way(x)) for way in ways]))
     q_model = qdq.quantize_model(model, target=target, custom_qdq_cases=case)
     qdq.calibrate(q_model, samples(model), verbose=False)

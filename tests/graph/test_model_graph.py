@@ -34,16 +34,6 @@ def test_readers_and_producers(graph):
     assert not graph.has_one_use("add")
 
 
-def test_twins_are_called_on_the_same_tensors():
-    maker = GraphMaker("x", "y")
-    read = {"a": ("x",), "b": ("x",), "c": ("x", "y"), "d": ("y", "x")}
-    for name, inputs in read.items():
-        maker.add("Add", name, *inputs)
-    graph = maker.graph(*read)
-    assert [graph.twins(name) for name in read] == [{"b"}, {"a"}, set(), set()]
-    assert graph.twins("x") == set()
-
-
 @pytest.mark.parametrize("look_up", [ModelGraph.node, ModelGraph.calls])
 def test_unknown_names_show_the_nearest(graph, look_up):
     with pytest.raises(SpecError, match="'conv'"):
