@@ -173,7 +173,7 @@ def test_the_whole_page_and_the_split(bench):
         bench.wait_for(lambda room=size: bench.root.bounding_box()["height"] == room["height"], "the page has the size")
         assert graph.bounding_box()["height"] >= upper
         assert bench.root.locator(".qdq-work").bounding_box()["height"] >= lower
-        assert picture.bounding_box()["height"] >= rows
+        bench.wait_for(lambda least=rows: picture.bounding_box()["height"] >= least, "the rows have their room")
     page.set_viewport_size(LAPTOP)
     bench.open(WORK_PANES[0])
     across = bench.root.get_by_role("separator", name="Width of the graph")
