@@ -18,15 +18,15 @@ from qdq_workbench.onnx_graph.qdq_graph import QDQGraph
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.verification.layer_forms import layer_differences, loop_differences
 from qdq_workbench.verification.product_forms import product_differences
-from qdq_workbench.verification.report import Check, check_of
+from qdq_workbench.verification.report import Check, check_of, first_few
 from qdq_workbench.verification.typed_file import TypedFile
 
-_SHOWN = 5
 
+def check_form(plan: PlacementPlan, typed: onnx.ModelProto) -> Check:
+    """Check that ONNX Runtime can load all loops, and that no pass of the exporter left a node that it rewrites.
 
-def check_form(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:
-    """Check that ONNX Runtime can load all loops, and that no pass of the exporter left a node that it rewrites."""
-    typed = with_shapes(proto)
+    The file is given with inferred shapes.
+    """
     if ending := list(loop_differences(QDQGraph(typed))):
         return check_of("form", ending, "")
     graph = Graph(typed)
@@ -35,9 +35,8 @@ def check_form(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:
     graph.may_join = PlannedJoins(plan.graph, plan.onnx_lowering)
     found = unfinished(graph, int32_biases=target.bias == "int32", blocks=target.relu_hides_blocks)
     if found:
-        shown = "; ".join(f"{node.op} {node.name!r} was left by {each.name}" for each, node in found[:_SHOWN])
-        more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-        return Check("form", passed=False, detail=shown + more)
+        detail = first_few([f"{node.op} {node.name!r} was left by {each.name}" for each, node in found])
+        return Check("form", passed=False, detail=detail)
     return Check("form", passed=True, detail="no node is left that a pass of the exporter rewrites")
 
 
@@ -46,11 +45,11 @@ def with_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
     return onnx.shape_inference.infer_shapes(proto) if constant_bytes(proto) <= SINGLE_FILE_LIMIT else proto
 
 
-def form_differences(plan: PlacementPlan, proto: onnx.ModelProto) -> Iterator[str]:
+def form_differences(plan: PlacementPlan, typed: onnx.ModelProto) -> Iterator[str]:
     """Yield where a file, given with inferred shapes, may have another form than its plan's, one sentence each.
 
     The plan is that of the export, or of the same model planned again for the file's target.
     """
-    file = TypedFile(plan, proto)
+    file = TypedFile(plan, typed)
     yield from product_differences(file)
-    yield from layer_differences(file, standard_opset(proto))
+    yield from layer_differences(file, standard_opset(typed))

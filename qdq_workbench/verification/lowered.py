@@ -145,9 +145,10 @@ def _credit_twins(
 ) -> None:
     """Move what a layer has too much of to an equal one that lacks it: converters name what they merge after one."""
     for layer, expected in wanted.items():
-        for twin in sorted(twins_of(plan.graph, layer)) if expected is not None and layer in held else ():
-            lacking = (wanted.get(twin) or Counter()) - held.get(twin, Counter())
-            taken = (held[layer] - (expected or Counter())) & lacking
+        if expected is None or layer not in held:
+            continue
+        for twin in sorted(twins_of(plan.graph, layer)):
+            taken = (held[layer] - expected) & ((wanted.get(twin) or Counter()) - held.get(twin, Counter()))
             if taken:
                 held[layer] -= taken
                 held.setdefault(twin, Counter()).update(taken)

@@ -37,6 +37,12 @@ def check_of(name: str, problems: Sequence[str], finding: str) -> Check:
     return Check(name, passed=not problems, detail="; ".join(problems[:_SHOWN]) + more if problems else finding)
 
 
+def first_few(sentences: Sequence[str]) -> str:
+    """Return the first sentences, and the number of the others."""
+    more = [f"and {len(sentences) - _SHOWN} more"] if len(sentences) > _SHOWN else []
+    return "; ".join([*sentences[:_SHOWN], *more])
+
+
 @dataclasses.dataclass(frozen=True)
 class VerificationReport:
     """The result of `verify_onnx` or `verify_tflite`.
@@ -85,10 +91,9 @@ class VerificationReport:
         found = self.figures.get("other_forms") or []
         if not found:
             return ""
-        more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
         return (
             "Some layers have a form in which a runtime may compute them in float or more slowly: "
-            f"{'; '.join(found[:_SHOWN])}{more}. A profile tells (profile_onnx); if export_onnx writes them "
+            f"{first_few(found)}. A profile tells (profile_onnx); if export_onnx writes them "
             "again, report it with the model"
         )
 

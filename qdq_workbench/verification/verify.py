@@ -46,7 +46,7 @@ from qdq_workbench.verification.half_parity import HalfParity, HalfRun, run_of_h
 from qdq_workbench.verification.integer_kernels import count_integer_kernels
 from qdq_workbench.verification.lowered import lowering_differences
 from qdq_workbench.verification.parity import Parity
-from qdq_workbench.verification.report import Check, VerificationReport, check_of
+from qdq_workbench.verification.report import Check, VerificationReport, check_of, first_few
 from qdq_workbench.verification.rounded_form import float_type_of, half_ends, rounded_form, type_differences
 from qdq_workbench.verification.samples import read_samples, samples_of_file
 from qdq_workbench.verification.saturation import agreement_text, exact_sums_note
@@ -58,7 +58,6 @@ from qdq_workbench.verification.structure import (
 )
 
 _RANDOM_SAMPLES = 8
-_SHOWN = 5
 _TYPED_QUANTIZE = 21  # the first opset in which QuantizeLinear has the attribute output_dtype
 
 
@@ -150,8 +149,9 @@ def verify_model(
     checks += [_check_operators(plan, proto), check_readers(plan, proto)]
     figures: dict[str, Any] = {"pairs": len(written_tensors(proto))}
     if checks[0].passed:
-        checks.append(check_form(plan, proto))
-        figures["other_forms"] = list(form_differences(plan, with_shapes(proto)))
+        typed = with_shapes(proto)
+        checks.append(check_form(plan, typed))
+        figures["other_forms"] = list(form_differences(plan, typed))
     if all(check.passed for check in checks):
         try:
             half_run = None if kind is None else run_of_half(proto, kind)
@@ -245,8 +245,7 @@ def _check_operators(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:
     """Compare the operators of every layer with the plan's lowering, independently of the exporter."""
     problems = lowering_differences(plan, proto.graph.node)
     if problems:
-        more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-        return Check("operators", passed=False, detail="; ".join(problems[:_SHOWN]) + more)
+        return Check("operators", passed=False, detail=first_few(problems))
     graph, steps = plan.graph, plan.onnx_lowering.nodes
     layers = {node.layer for node in graph.nodes if not node.is_model_input}
     known = sum(all(steps[call.name].operators is not None for call in graph.calls(layer)) for layer in layers)
