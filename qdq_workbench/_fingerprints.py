@@ -40,4 +40,6 @@ def add_arrays(digest: Any, arrays: Iterable[Any]) -> None:
     """Add arrays to a hash; the bytes alone are equal for some arrays of different types or shapes."""
     for array in map(np.asarray, arrays):
         digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(array.tobytes())
+        # Without a copy, as these may be all data of a training; objects have no bytes of their own to look at.
+        is_plain = not array.dtype.hasobject
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8) if is_plain else array.tobytes())

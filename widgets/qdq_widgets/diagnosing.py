@@ -16,13 +16,13 @@ from qdq_widgets.plans import Plans
 from qdq_widgets.work import Workshop
 
 
-def _progress(job: Job) -> Callable[[int, int, str], None]:
+def _stoppable(job: Job, report: Callable[[int, int, str], None]) -> Callable[[int, int, str], None]:
     """Return the progress of a diagnosis; a stop before the first site was measured ends it without a result."""
 
     def show(done: int, total: int, text: str) -> None:
         if not done:
             job.raise_if_stopped()
-        job.report(done / total if total else None, text)
+        report(done, total, text)
 
     return show
 
@@ -55,7 +55,7 @@ class Diagnosing:
             model, how = self._work.swept(plan, job, samples)
             has_own = self._work.data.calibration is not None or self._work.data.train is not None
             calibration = few_pairs(self._work.data.for_calibration()[0], samples) if has_own else None
-            how["progress"] = _progress(job)
+            how["progress"] = _stoppable(job, how["progress"])
             # `how` overrides the calibration data: of a plan without ranges it has its own, with the plan.
             found = qdq.diagnose(
                 model, few_pairs(data, samples), **{"calibration_data": calibration, **how, **settings}
