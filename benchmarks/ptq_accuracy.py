@@ -110,14 +110,16 @@ def plan_of(model: keras.Model, width: str) -> qdq.PlacementPlan:
     return dataclasses.replace(plan, placements=tuple(placements))
 
 
-def images_of(path: pathlib.Path, split: str, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return decoded images and labels of one split."""
+def images_of(path: pathlib.Path, split: str, count: int, size: int = 32) -> tuple[np.ndarray, np.ndarray]:
+    """Return decoded images and labels of one split; images of 32x32 are enlarged where `size` is another."""
     data = np.load(path)
     encoded, offsets = data[f"jpeg_{split}"].tobytes(), data[f"off_{split}"]
     decoded = [
         tf.io.decode_jpeg(encoded[offsets[i] : offsets[i + 1]], dct_method="INTEGER_ACCURATE").numpy()
         for i in range(count)
     ]
+    if size != 32:
+        decoded = [tf.image.resize(image, (size, size)).numpy() for image in decoded]
     return np.stack(decoded).astype(np.float32), data[f"y_{split}"][:count]
 
 

@@ -2,6 +2,7 @@
 
     python benchmarks/searched_placement.py --model resnet8.keras --data cifar10_jpeg.npz --output rows.json
     python benchmarks/searched_placement.py --network mobilenet_v2 --size 96 --output rows.json
+    python benchmarks/searched_placement.py --model large.keras --data cifar10_jpeg.npz --samples 1000 --held-out 2000
     python benchmarks/searched_placement.py --report --output rows.json   # the tables of all rows, and the picture
 
 Accuracy is top-1 of the exported files on test images that nobody calibrates or searches with; for a network without
@@ -34,7 +35,6 @@ import qdq_workbench as qdq
 
 PICTURE = pathlib.Path(__file__).resolve().parents[1] / "docs" / "images" / "search.png"
 CALIBRATION = 256
-HELD_OUT = 5000
 TARGET = "onnxruntime"
 
 
@@ -50,11 +50,12 @@ class Problem:
     y_test: np.ndarray
 
 
-def trained(model: pathlib.Path, data: pathlib.Path, samples: int) -> Problem:
-    """Return a trained network for JPEGs."""
+def trained(model: pathlib.Path, data: pathlib.Path, samples: int, held_out: int) -> Problem:
+    """Return a trained network for JPEGs, which are enlarged to what it reads."""
     found = keras.models.load_model(model, compile=False)
-    x, y = images_of(data, "train", samples)
-    x_test, y_test = images_of(data, "test", HELD_OUT)
+    size = found.input_shape[1]
+    x, y = images_of(data, "train", samples, size)
+    x_test, y_test = images_of(data, "test", held_out, size)
     return Problem(model.stem, found, x, y.astype(np.int64), x_test, y_test.astype(np.int64))
 
 
@@ -250,6 +251,7 @@ def main() -> None:
     parser.add_argument("--network", choices=list(APPLICATIONS))
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--samples", type=int, default=6000, help="samples to search with")
+    parser.add_argument("--held-out", type=int, default=5000, help="test images to judge with")
     parser.add_argument("--loss", type=float, default=0.005, help="most below the float model")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=31)
@@ -268,7 +270,7 @@ def main() -> None:
     if options.network:
         problem = untrained(options.network, options.size, options.samples)
     else:
-        problem = trained(options.model, options.data, options.samples)
+        problem = trained(options.model, options.data, options.samples, options.held_out)
     with tempfile.TemporaryDirectory() as folder:
         found = Comparison(problem, pathlib.Path(folder), options.loss, options.threads).rows(options.rounds)
     print(table(problem.name, found))

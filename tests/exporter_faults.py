@@ -1,6 +1,10 @@
 """Faults that a careless change of the exporter could make, as changed lines of its files."""
 
 import dataclasses
+import importlib
+import inspect
+
+from mutation.swap import changed_functions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,3 +141,46 @@ IN_STEPS = [
     ),
 ]
 FAULTS = [*IN_PASSES, *IN_STEPS]
+#: Of the steps of a LiteRT file; `model` is "images", "few" (4-bit weights) or "wide" (16-bit activations).
+IN_LITERT = [
+    Fault(
+        "export/litert/own_integers", "np.array([nearest], np.f", "np.array([2 * nearest], np.f", "images", "grid of"
+    ),
+    Fault("export/litert/own_integers", "arrange(ours), arrange(np", "arrange(-ours), arrange(np", "images", "weight"),
+    Fault("export/litert/own_integers", "slices[:, 0], np.float32", "slices[::-1, 0], np.float32", "images", "weight"),
+    Fault("export/litert/own_integers", "np.rint(exact / scale", "1 + np.rint(exact / scale", "images", "bias of"),
+    Fault("export/litert/own_integers", "tensor, scale, 0)", "tensor, 2 * scale, 0)", "images", "bias of"),
+    Fault("export/litert/own_integers", "tensor, codes, INT64)", "tensor, codes // 2, INT64)", "wide", "bias of"),
+    Fault("export/litert/fake_quant_model", "(spec.qmin - zero) * scale,", "spec.qmin * scale,", "images", "grid of"),
+    Fault(
+        "export/litert/fake_quant_model",
+        ".assign(encodings[placement.tensor].deq",
+        ".assign(-encodings[placement.tensor].deq",
+        "images",
+        "weight",
+    ),
+    Fault("export/litert/tflite_file", "pack_pairs(codes) if", "pack_pairs(codes[::-1]) if", "few", "weight"),
+    Fault("export/litert/wide_activations", "_LARGEST[8] / _LARGEST", "_LARGEST[8] * 2 / _LARGEST", "wide", ""),
+    Fault("export/litert/wide_activations", "scale = fixed.get(index)", "scale = 1.0", "wide", "grid of"),
+    Fault("conversion/engine/folding", "bias * gain + shift", "bias * gain", "images", "bias of 'conv'"),
+    Fault("export/encode", "negative = gain < 0", "negative = gain < -1", "images", "weight 'conv/kernel'"),
+]
+
+
+def functions_of(module):
+    """The functions of a module and the methods of its classes."""
+    for value in vars(module).values():
+        if inspect.isclass(value) and value.__module__ == module.__name__:
+            yield from (each for each in vars(value).values() if inspect.isfunction(each))
+        elif inspect.isfunction(value):
+            yield value
+
+
+def plant(fault, monkeypatch):
+    """Give the function of a fault the code with the changed line, wherever it is known."""
+    module = importlib.import_module(f"qdq_workbench.{fault.path.replace('/', '.')}")
+    source = inspect.getsource(module)
+    assert source.count(fault.old) == 1
+    ((old, new),) = changed_functions(source, source.replace(fault.old, fault.new), module.__file__)
+    (function,) = (each for each in functions_of(module) if each.__code__ == old)
+    monkeypatch.setattr(function, "__code__", new)

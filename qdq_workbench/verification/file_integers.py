@@ -10,33 +10,26 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping
 
-import keras
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from qdq_workbench.conversion.engine.float_view import float_view
-from qdq_workbench.conversion.engine.folding import batch_norm_gain, folded_weight, spread_gain
-from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, Range
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.export.encodings import Encoding
 from qdq_workbench.graph.operators import HELPERS, WEIGHTED
-from qdq_workbench.graph_builder import layer_weights
 from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QDQGraph
-from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.quantizers import numerics
 from qdq_workbench.quantizers.bias_room import least_weight_scale
 from qdq_workbench.quantizers.blocks import spread
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 from qdq_workbench.verification.file_biases import bias_differences
 from qdq_workbench.verification.file_structure import QDQPair
+from qdq_workbench.verification.planned_values import difference, planned_weights
 from qdq_workbench.verification.report import Check, check_of
 from qdq_workbench.verification.structure import expected_structure
 from qdq_workbench.verification.structure_reader import read_pairs
 
-# A value is the product of a scale, a gain and an integer, in another order in the file.
-_ROUNDING = 6 * float(np.finfo(np.float32).eps)
 _Values = tuple[np.ndarray, np.ndarray] | None  # the values of a weight, and the scale of each
-_ZERO = 256 * float(np.finfo(np.float32).tiny)  # the exporter writes channels of scales below `tiny` as zeros
 
 
 def check_integers(proto: onnx.ModelProto, q_model: QuantizedModel) -> Check:
@@ -75,47 +68,13 @@ def weight_differences(proto: onnx.ModelProto, q_model: QuantizedModel) -> Itera
     The model is planned for the file's target.
     """
     graph = QDQGraph(proto)
-    weights, qparams, ranges = _file_weights(graph, proto), q_model.weight_qparams(), q_model.activation_ranges()
-    layers = {call.node.layer: call.operation for call in float_view(q_model).calls}
-    folds = {fold.layer.layer: fold for fold in q_model.plan.lowering.folds}
-    for placement in q_model.plan.placements:
-        if placement.weight is None or placement.tensor not in weights:
-            continue
-        own, fold = qparams[placement.tensor], folds.get(placement.layer)
-        floats = dict(layer_weights(layers[placement.layer]))
-        values = np.asarray(numerics.fake_quantize(_array(floats[placement.weight]), own))
-        scales = np.asarray(own.scale, np.float64)
-        bias = floats.get(placement.weight.removesuffix("kernel") + "bias")
-        biases = [np.zeros(1) if bias is None else _array(bias)]
-        if fold is not None and folded_weight(fold.layer.class_name, placement.weight):
-            gain, shift = batch_norm_gain(layers[fold.batch_norm.layer])
-            values = values * spread_gain(fold.layer.class_name, gain, values.shape)
-            scales = np.multiply.outer(scales, np.abs(gain))  # more than there are: a channel has one of each
-            biases += [biases[0] * gain, biases[0] * gain + shift]
-        node, held = weights[placement.tensor]
-        steps = _input_scales(q_model.plan, placement.layer, ranges)
-        needed = [least_weight_scale(np.concatenate(biases), step).max() for step in steps]
-        needed += _scales_for_biases(graph, node)
+    weights = _file_weights(graph, proto)
+    for planned in planned_weights(q_model, weights):
+        name = planned.placement.tensor
+        node, held = weights[name]
+        raised = float(max(_scales_for_biases(graph, node), default=0.0))
         dequantized = held()
-        if dequantized is None:
-            yield placement.tensor, "its scales are no constants"
-        else:
-            yield placement.tensor, _difference(values, scales, *dequantized, float(max(needed, default=0.0)))
-
-
-def _array(variable: keras.Variable) -> np.ndarray:
-    return np.asarray(keras.ops.convert_to_numpy(variable))
-
-
-def _input_scales(plan: PlacementPlan, layer: str, ranges: Mapping[str, Range]) -> list[np.ndarray]:
-    """Return the scale of a layer's input at every call whose input is quantized."""
-    scales = []
-    for call in plan.graph.calls(layer):
-        placement = plan.input_placement(call.name, 0)
-        if placement is not None:
-            pair = plan.pair_of(placement)
-            scales.append(numerics.qparams_from_range(*ranges[pair.name], pair.quantizer).scale)
-    return scales
+        yield name, "its scales are no constants" if dequantized is None else difference(planned, *dequantized, raised)
 
 
 def _file_weights(graph: QDQGraph, proto: onnx.ModelProto) -> dict[str, tuple[onnx.NodeProto, Callable[[], _Values]]]:
@@ -166,24 +125,3 @@ def _dequantized(graph: QDQGraph, node: onnx.NodeProto, stored: onnx.TensorProto
                      for part in (parameters[0].astype(np.float32), parameters[1].astype(np.int32)))  # fmt: skip
     codes -= zeros
     return codes.astype(np.float32) * scales, scales
-
-
-def _difference(ours: np.ndarray, scales: np.ndarray, theirs: np.ndarray, steps: np.ndarray, most_raised: float) -> str:
-    """Return how the values of a weight in a file differ from the model's; "" for not.
-
-    The file's values are of any layout, and `steps` has the scale of each; `most_raised` is the largest scale that the
-    int32 bias of the layer may need.
-    """
-    if ours.size != theirs.size:
-        return f"it holds {theirs.size} values, and the model's {ours.size}"
-    wanted, held = ours.astype(np.float32).reshape(-1), theirs.reshape(-1).copy()
-    wanted.sort()
-    held.sort()
-    apart, allowed = np.abs(wanted - held), _ROUNDING * np.abs(wanted) + np.float32(_ZERO)
-    if (apart <= allowed).all():
-        return ""
-    # Scales are raised where an int32 bias would overflow, and the weights rounded again.
-    raised = steps[(steps > scales.min(initial=np.inf)) & (steps <= most_raised * (1 + _ROUNDING))].max(initial=0.0)
-    if (apart <= allowed + 0.5 * raised * (1 + _ROUNDING)).all():
-        return ""
-    return f"{int((apart > allowed).sum())} of {ours.size} values are not the model's, by up to {apart.max():.3g}"

@@ -1,7 +1,7 @@
 """`verify_tflite`: verification of a `.tflite` file against its quantized Keras model.
 
-Its constants and encodings are compared with those of a new conversion of the model, and its outputs in TensorFlow's
-interpreter with those of the model.
+Its constants and encodings are compared with those of a new conversion of the model, its grids, integer weights and
+biases with the plan, the ranges and the weights alone, and its outputs in TensorFlow's interpreter with the model's.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from qdq_workbench.onnx_graph.model_files import is_litert
 from qdq_workbench.verification.differences import top1_agreement
 from qdq_workbench.verification.report import Check, VerificationReport
 from qdq_workbench.verification.samples import read_samples
+from qdq_workbench.verification.tflite_integers import check_tflite_integers
 
 _SAMPLES = 32
 _NAMED = 3
@@ -40,9 +41,10 @@ def verify_tflite(path: str | pathlib.Path, q_model: QuantizedModel, data: Any =
     """Check a file of `export_tflite` against its quantized model.
 
     The file must open in TensorFlow's interpreter and have the model's inputs and outputs; its constants (weights and
-    biases with their scales) and the encodings of its activations must equal the model's, bit for bit; and the mean
-    difference of its outputs from the model's must not exceed a fifth of their mean magnitude, as in `export_tflite`.
-    The model is converted again for the comparison.
+    biases with their scales) and the encodings of its activations must equal the model's, bit for bit, by a new
+    conversion; independently of the exporter, the grids of all pairs must follow from the model's ranges, and the
+    integer weights and biases from its weights; and the mean difference of its outputs from the model's must not exceed
+    a fifth of their mean magnitude, as in `export_tflite`.
 
     Args:
         path: The file, written by `export_tflite`.
@@ -99,6 +101,7 @@ def verify_tflite(path: str | pathlib.Path, q_model: QuantizedModel, data: Any =
     checks.append(_check_ends(runner, names))
     if checks[-1].passed:
         checks.append(_check_constants(content, q_model, _batch_of(runner)))
+        checks.append(check_tflite_integers(content, q_model))
         checks.append(_check_outputs(content, q_model, names, data, figures))
     return VerificationReport(path, tuple(checks), figures)
 

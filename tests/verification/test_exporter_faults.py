@@ -4,13 +4,11 @@ Silenced are the comparison with a new export, the contracts of the passes, and 
 """
 
 import importlib
-import inspect
 import pathlib
 
 import pass_models
 import pytest
-from exporter_faults import FAULTS, IN_PASSES
-from mutation.swap import changed_functions
+from exporter_faults import FAULTS, IN_PASSES, plant
 
 from qdq_workbench.conversion.engine.cut import cut_model
 from qdq_workbench.errors import ExportError
@@ -21,25 +19,6 @@ from qdq_workbench.verification import forms, parity, verify
 
 build_onnx = importlib.import_module("qdq_workbench.export.build_onnx")  # the package's own name is the function
 PATH = pathlib.Path("model.onnx")
-
-
-def functions_of(module):
-    """The functions of a module and the methods of its classes."""
-    for value in vars(module).values():
-        if inspect.isclass(value) and value.__module__ == module.__name__:
-            yield from (each for each in vars(value).values() if inspect.isfunction(each))
-        elif inspect.isfunction(value):
-            yield value
-
-
-def plant(fault, monkeypatch):
-    """Give the function of a fault the code with the changed line, wherever it is known."""
-    module = importlib.import_module(f"qdq_workbench.{fault.path.replace('/', '.')}")
-    source = inspect.getsource(module)
-    assert source.count(fault.old) == 1
-    ((old, new),) = changed_functions(source, source.replace(fault.old, fault.new), module.__file__)
-    (function,) = (each for each in functions_of(module) if each.__code__ == old)
-    monkeypatch.setattr(function, "__code__", new)
 
 
 class Made(dict):

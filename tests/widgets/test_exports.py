@@ -141,12 +141,12 @@ def test_a_file_for_the_plans_target_is_that_of_the_plan(exports, calls, tmp_pat
     assert events == ["export"]
 
 
-def test_a_file_for_another_target_is_compared_with_the_model_for_it(exports, calls, tmp_path):
+def test_a_file_for_another_target_is_compared_with_the_model_that_it_was_exported_from(exports, calls, tmp_path):
     (tmp_path / "a.onnx").write_text("of before")
     done = exports.export(tmp_path / "a.onnx", "tensorrt", opset=17, float_type="float16")
     assert exports._work.models.files == []  # of which the store has one per plan
     assert calls["export_onnx"][1] == {"target": "tensorrt", "opset": 17, "float_type": "float16"}
-    assert calls["verify_onnx"][0][1].target == "tensorrt"
+    assert calls["verify_onnx"][0][1] is exports._work.models.q_model  # verification plans it for the file's target
     assert (done.target, done.plan.target, done.replaced) == ("tensorrt", "tensorrt", True)
     assert done.given == {"target": "tensorrt", "opset": 17, "float_type": "float16"}
 

@@ -203,27 +203,28 @@ class Exports:
         # The store has one file per plan; a file for another target has other grids.
         if target == plan.target:
             self._work.models.remember_file(plan, report.bytes, path)
-        # A file for another target is compared with a model that has the grids of that target.
-        reference = q_model if target == q_model.target else qdq.retarget(q_model, target)
+        exported = (q_model if target == q_model.target else qdq.retarget(q_model, target)).plan
+        # With the exported model itself, which verification plans anew for the file's target: a file that this model
+        # has just been exported to is not built again for comparison.
         verification, checked, why_not = None, None, ""
         if verify and not job.stop_requested:
             job.report(None, f"verifying {path.name} in ONNX Runtime")
             try:
                 with job.stops():
                     if certificate:  # which holds the report, so that the file is verified once
-                        checked = self._checked(path, reference)
+                        checked = self._checked(path, q_model)
                         verification = checked.report
                     else:
-                        verification = qdq.verify_onnx(path, reference, data=self._work.data.for_verification())
+                        verification = qdq.verify_onnx(path, q_model, data=self._work.data.for_verification())
             except BenchStoppedError:  # the file is written
                 why_not = "It was not verified: the verification was stopped."
             except qdq.QDQError as error:  # the file is written all the same
                 why_not = f"It could not be verified: {error}"
-        done = BenchExport(path, target, report, verification, reference.plan, why_not, replaced=existed)
+        done = BenchExport(path, target, report, verification, exported, why_not, replaced=existed)
         if certificate and not job.stop_requested:
             job.report(None, f"certifying {path.name}")
             with contextlib.suppress(BenchStoppedError), job.stops():
-                checked = self._checked(path, reference) if checked is None else checked
+                checked = self._checked(path, q_model) if checked is None else checked
                 job.raise_if_stopped()
                 done = dataclasses.replace(done, certificate=_write_certificate(checked, path))
         return done

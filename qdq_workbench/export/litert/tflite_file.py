@@ -220,6 +220,17 @@ def constants_of(file: TFLiteFile) -> Iterator[tuple[str, tuple[Any, ...]]]:
             )
 
 
+def unpacked(file: TFLiteFile, tensor: Any) -> np.ndarray:
+    """Return the codes of a constant of INT8, or of INT4, of which a byte holds two, the first in its lower half."""
+    if tensor.type != INT4:
+        return np.asarray(file.values(tensor))
+    shape = [int(size) for size in tensor.shape]
+    pairs = np.frombuffer(file.data(tensor), np.int8)
+    # Shifts of signed bytes keep the sign.
+    halves = np.stack([(pairs << 4) >> 4, pairs >> 4], axis=-1).reshape(-1)
+    return halves[: int(np.prod(shape))].reshape(shape)
+
+
 def scales_of(tensor: Any) -> np.ndarray | None:
     """Return the scales of a tensor; None without any."""
     quantization = tensor.quantization

@@ -1,0 +1,104 @@
+"""The values that a file must hold, as they follow from the model alone: independently of the exporters."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping
+
+import keras
+import numpy as np
+
+from qdq_workbench.conversion.engine.float_view import float_view
+from qdq_workbench.conversion.engine.folding import batch_norm_gain, folded_weight, spread_gain
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, Range
+from qdq_workbench.graph_builder import layer_weights
+from qdq_workbench.placement.plan import Placement, PlacementPlan
+from qdq_workbench.quantizers import numerics
+from qdq_workbench.quantizers.bias_room import least_weight_scale
+
+# A value is the product of a scale, a gain and an integer, in another order in the file.
+ROUNDING = 6 * float(np.finfo(np.float32).eps)
+_ZERO = 256 * float(np.finfo(np.float32).tiny)  # the exporters write channels of scales below `tiny` as zeros
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedValues:
+    """A weight of the plan on its grid, with the gain of a folded batch normalization.
+
+    Args:
+        placement: Its placement.
+        values: The fake-quantized values, in the layout of Keras.
+        scales: All scales that occur in it.
+        bias: The layer's bias with the shift of a folded normalization; one 0 if it has none.
+        raised: The largest scale that the int32 bias of the layer may need.
+    """
+
+    placement: Placement
+    values: np.ndarray
+    scales: np.ndarray
+    bias: np.ndarray
+    raised: float
+
+
+def planned_weights(q_model: QuantizedModel, held: Collection[str] | None = None) -> Iterator[PlannedValues]:
+    """Yield the planned integer weights of a model; with `held`, those of these tensors alone.
+
+    The model is planned for the file's target.
+    """
+    qparams, ranges = q_model.weight_qparams(), q_model.activation_ranges()
+    layers = {call.node.layer: call.operation for call in float_view(q_model).calls}
+    folds = {fold.layer.layer: fold for fold in q_model.plan.lowering.folds}
+    for placement in q_model.plan.placements:
+        if placement.weight is None or (held is not None and placement.tensor not in held):
+            continue
+        own, fold = qparams[placement.tensor], folds.get(placement.layer)
+        floats = dict(layer_weights(layers[placement.layer]))
+        values = np.asarray(numerics.fake_quantize(_array(floats[placement.weight]), own))
+        scales = np.asarray(own.scale, np.float64)
+        bias = floats.get(placement.weight.removesuffix("kernel") + "bias")
+        biases = [np.zeros(1) if bias is None else _array(bias)]
+        if fold is not None and folded_weight(fold.layer.class_name, placement.weight):
+            gain, shift = batch_norm_gain(layers[fold.batch_norm.layer])
+            values = values * spread_gain(fold.layer.class_name, gain, values.shape)
+            scales = np.multiply.outer(scales, np.abs(gain))  # more than there are: a channel has one of each
+            biases += [biases[0] * gain, biases[0] * gain + shift]
+        steps = _input_scales(q_model.plan, placement.layer, ranges)
+        raised = [least_weight_scale(np.concatenate(biases), step).max() for step in steps]
+        yield PlannedValues(placement, values, scales, biases[-1], float(max(raised, default=0.0)))
+
+
+def difference(planned: PlannedValues, values: np.ndarray, steps: np.ndarray, raised: float = 0.0) -> str:
+    """Return how the values of a weight in a file differ from the planned ones; "" for not.
+
+    The file's values are of any layout, since sorted values do not depend on it, and `steps` has the scale of each;
+    `raised` is a scale that the file's own bias needs, with the constants that it absorbed.
+    """
+    if planned.values.size != values.size:
+        return f"it holds {values.size} values, and the model's {planned.values.size}"
+    wanted, held = planned.values.astype(np.float32).reshape(-1), values.reshape(-1).copy()
+    wanted.sort()
+    held.sort()
+    apart, allowed = np.abs(wanted - held), ROUNDING * np.abs(wanted) + np.float32(_ZERO)
+    if (apart <= allowed).all():
+        return ""
+    # Scales are raised where an int32 bias would overflow, and the weights rounded again.
+    most = max(raised, planned.raised) * (1 + ROUNDING)
+    scale = steps[(steps > planned.scales.min(initial=np.inf)) & (steps <= most)].max(initial=0.0)
+    if (apart <= allowed + 0.5 * scale * (1 + ROUNDING)).all():
+        return ""
+    return f"{int((apart > allowed).sum())} of {values.size} values are not the model's, by up to {apart.max():.3g}"
+
+
+def _input_scales(plan: PlacementPlan, layer: str, ranges: Mapping[str, Range]) -> list[np.ndarray]:
+    """Return the scale of a layer's input at every call whose input is quantized."""
+    scales = []
+    for call in plan.graph.calls(layer):
+        placement = plan.input_placement(call.name, 0)
+        if placement is not None:
+            pair = plan.pair_of(placement)
+            scales.append(numerics.qparams_from_range(*ranges[pair.name], pair.quantizer).scale)
+    return scales
+
+
+def _array(variable: keras.Variable) -> np.ndarray:
+    return np.asarray(keras.ops.convert_to_numpy(variable))

@@ -1,0 +1,169 @@
+"""Comparison of the grids and integers of a `.tflite` file with the model, independently of the exporter.
+
+A new conversion of the model would repeat a fault of the exporter. TensorFlow's converter renames, transposes, reshapes
+and merges tensors, so they are identified by their grids and by their sorted values.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
+from qdq_workbench.export.litert.kernels import KERNELS
+from qdq_workbench.export.litert.supported_grids import INT16_BITS
+from qdq_workbench.export.litert.tflite_file import INT4, INT8, INT16, TFLiteFile, scales_of, unpacked
+from qdq_workbench.graph.model_graph import Node
+from qdq_workbench.placement.kept import scales_along_other_axes
+from qdq_workbench.placement.plan import PlacementPlan
+from qdq_workbench.quantizers import numerics
+from qdq_workbench.verification.planned_values import ROUNDING, PlannedValues, difference, planned_weights
+from qdq_workbench.verification.presence import needed_tensors
+from qdq_workbench.verification.report import Check, check_of
+
+_Grid = tuple[int, float, int]  # number of bits, scale, zero point
+_BITS = {INT8: 8, INT16: INT16_BITS}
+_NARROWEST = 1e-6 / 254 * (1 + 1e-5)  # the converter widens narrower ranges
+_NOTHING = 2.0**-90  # the exporters write smaller biases as 0
+
+
+@dataclasses.dataclass(frozen=True)
+class _Constant:
+    """A constant of integers: its subgraph, its index there, its values, and the scale of each."""
+
+    graph: Any
+    index: int
+    values: np.ndarray
+    steps: np.ndarray
+
+
+def check_tflite_integers(content: bytes, q_model: QuantizedModel) -> Check:
+    """Compare grids, integer weights and biases of a file with ranges and weights of a model planned for LiteRT."""
+    file = TFLiteFile(content)
+    problems = list(_grid_differences(file, q_model))
+    try:
+        wrong, found, planned = _matched_weights(file, q_model)
+        problems += [*wrong, *_bias_differences(file, q_model.plan, found)]
+    except ValueError as error:  # of NumPy
+        return check_of("integers", [*problems, f"scales that do not fit their tensor: {error}"], "")
+    pairs = len(q_model.activation_ranges())
+    finding = f"the grids of {pairs} pairs and the values of {len(found)} weights follow from the model"
+    if len(found) < planned:
+        finding += f"; {planned - len(found)} weights were merged or rearranged by TensorFlow's converter"
+    return check_of("integers", problems, finding)
+
+
+def _grid_differences(file: TFLiteFile, q_model: QuantizedModel) -> Iterator[str]:
+    """Yield the pairs whose grid no tensor of the file has."""
+    held = set(_grids(file))
+    ranges, needed = q_model.activation_ranges(), needed_tensors(q_model.plan)
+    for pair in q_model.plan.tensors:
+        if pair.kind == "activation" and needed.get(("activation", pair.name)):
+            grid = numerics.qparams_from_range(*ranges[pair.name], pair.quantizer)
+            bits = INT16_BITS if pair.quantizer.num_bits == INT16_BITS else 8
+            scale, zero = float(np.float32(grid.scale)), int(grid.zero_point)
+            if (bits, scale, zero) not in held and scale > _NARROWEST:
+                yield f"no tensor has the grid of the pair {pair.name!r}: scale {scale}, zero point {zero}, int{bits}"
+
+
+def _grids(file: TFLiteFile) -> Iterator[_Grid]:
+    for graph in file.graphs:
+        for tensor in graph.tensors:
+            scales = scales_of(tensor)
+            if scales is not None and scales.size == 1 and tensor.type in _BITS and not file.data(tensor):
+                yield _BITS[tensor.type], float(scales[0]), int(tensor.quantization.zeroPoint[0])
+
+
+def _matched_weights(
+    file: TFLiteFile, q_model: QuantizedModel
+) -> tuple[list[str], dict[str, tuple[PlannedValues, list[_Constant]]], int]:
+    """Return what is wrong, the constants that hold each planned weight, and the number of planned weights."""
+    plan, needed = q_model.plan, needed_tensors(q_model.plan)
+    # LiteRT's scales lie along the output channels; with others the converter rounds once more, on its own scales.
+    turned = {placed.tensor for placed in scales_along_other_axes(plan.graph, plan.placements)}
+    weights = [
+        weight
+        for weight in planned_weights(q_model)
+        if needed.get(("weight", weight.placement.tensor)) and weight.placement.tensor not in turned
+    ]
+    constants = list(_integer_constants(file))
+    found, taken = {}, set()
+    for weight in weights:
+        same = [k for k, each in enumerate(constants) if not difference(weight, each.values, each.steps)]
+        if same:
+            found[weight.placement.tensor] = weight, [constants[k] for k in same]
+            taken.update(same)
+    left = [constant for k, constant in enumerate(constants) if k not in taken]
+    problems = []
+    for weight in weights:
+        others = [each for each in left if each.values.size == weight.values.size]
+        if weight.placement.tensor not in found and others:
+            told = [difference(weight, each.values, each.steps) for each in others]
+            problems.append(f"weight {weight.placement.tensor!r}: {told[0]}")
+    return problems, found, len(weights)
+
+
+def _integer_constants(file: TFLiteFile) -> Iterator[_Constant]:
+    for graph in file.graphs:
+        for index, tensor in enumerate(graph.tensors):
+            scales = scales_of(tensor)
+            if scales is None or tensor.type not in (INT8, INT4) or not file.data(tensor):
+                continue
+            codes = unpacked(file, tensor)
+            along = [1] * codes.ndim
+            if scales.size > 1:
+                along[tensor.quantization.quantizedDimension] = -1
+            steps = np.broadcast_to(scales.reshape(along), codes.shape)
+            yield _Constant(graph, index, codes.astype(np.float32) * steps, steps)
+
+
+def _bias_differences(
+    file: TFLiteFile, plan: PlacementPlan, found: dict[str, tuple[PlannedValues, list[_Constant]]]
+) -> Iterator[str]:
+    """Yield the kernels whose bias is not that of the layer whose weight they read."""
+    owners: dict[tuple[int, int], list[PlannedValues]] = {}
+    for weight, constants in found.values():
+        for constant in constants:
+            owners.setdefault((id(constant.graph), constant.index), []).append(weight)
+    for graph in file.graphs:
+        for operator in graph.operators:
+            kernel = KERNELS.get(file.name_of(operator))
+            owner = [] if kernel is None else owners.get((id(graph), int(operator.inputs[kernel.weight])), [])
+            if kernel is None or len(owner) != 1 or _is_followed_by_constant(plan, owner[0].placement.layer):
+                continue
+            values, steps = np.zeros(1), np.zeros(1)
+            if kernel.bias < len(operator.inputs) and operator.inputs[kernel.bias] >= 0:
+                tensor = graph.tensors[operator.inputs[kernel.bias]]
+                codes, scales = file.values(tensor), scales_of(tensor)
+                if codes is None:
+                    continue
+                steps = np.zeros(1) if scales is None else scales.astype(np.float64)
+                values = codes.astype(np.float64) * (1 if scales is None else steps)
+            wrong = _apart(owner[0].bias.reshape(-1).astype(np.float64), values.reshape(-1), steps)
+            if wrong:
+                yield f"bias of {owner[0].placement.layer!r}: {wrong}"
+
+
+def _apart(wanted: np.ndarray, values: np.ndarray, steps: np.ndarray) -> str:
+    if 1 not in (wanted.size, values.size) and wanted.size != values.size:
+        return f"it has {values.size} values, and the model's {wanted.size}"
+    apart = np.abs(wanted - values)
+    wrong = apart > 0.5 * steps * (1 + ROUNDING) + ROUNDING * np.abs(wanted) + _NOTHING
+    if not wrong.any():
+        return ""
+    return f"{int(wrong.sum())} of {wrong.size} values are not the model's, by up to {apart.max():.3g}"
+
+
+def _is_followed_by_constant(plan: PlacementPlan, layer: str) -> bool:
+    """Return whether the converter may put a constant of the next layer into the bias of this one."""
+    folds = {fold.batch_norm.layer for fold in plan.lowering.folds}
+    readers = [node for call in plan.graph.calls(layer) for node, _ in plan.graph.readers(call.outputs[0])]
+    return any(_is_linear(node) and node.layer not in folds for node in readers)
+
+
+def _is_linear(node: Node) -> bool:
+    # An operation with one tensor has a constant as its other operand, or is moved past.
+    return len(node.inputs) == 1 and (node.is_operation or node.is_a("BatchNormalization", "Rescaling"))

@@ -1,0 +1,169 @@
+"""Grids and integers of LiteRT files against the model: faults of the exporter are found without a new conversion."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+from exporter_faults import IN_LITERT, plant
+from litert_models import mixed_net, quantized, weights_alone
+from small_models import residual_net, samples
+
+import qdq_workbench as qdq
+from qdq_workbench.errors import ExportError
+from qdq_workbench.export.litert.tflite_export import build_tflite, for_litert
+from qdq_workbench.export.litert.tflite_file import INT8, INT32, TFLiteFile, scales_of, unpacked
+from qdq_workbench.verification.tflite_integers import check_tflite_integers
+
+WIDTHS = {"images": (8, 8), "few": (4, 8), "wide": (8, 16)}
+
+
+def turned_net():
+    """The mixed network, with gains of both signs in its normalization."""
+    model = mixed_net()
+    norm = model.get_layer("norm")
+    norm.gamma.assign(np.where(np.arange(6) % 2, -1.0, 1.0) * np.abs(norm.gamma.numpy()))
+    return model
+
+
+@pytest.fixture(scope="module")
+def q_models():
+    return {name: quantized(turned_net, *bits) for name, bits in WIDTHS.items()}
+
+
+def written(q_model, *, dynamic_range=False):
+    return build_tflite(for_litert(q_model)[0], 1, dynamic_range=dynamic_range)[2].content
+
+
+@pytest.fixture(scope="module")
+def contents(q_models):
+    return {name: written(q_model) for name, q_model in q_models.items()}
+
+
+@pytest.mark.parametrize("name", WIDTHS)
+def test_a_file_holds_what_follows_from_the_model(q_models, contents, name):
+    check = check_tflite_integers(contents[name], q_models[name])
+    assert check.passed, check.detail
+    assert check.detail == "the grids of 13 pairs and the values of 5 weights follow from the model"
+
+
+@pytest.mark.parametrize("dynamic_range", [False, True])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_weights_alone_are_found_behind_dequantize_and_in_hybrid_kernels(bits, dynamic_range):
+    q_model = weights_alone(mixed_net(), bits)
+    check = check_tflite_integers(written(q_model, dynamic_range=dynamic_range), q_model)
+    assert check.passed, check.detail
+    assert "the values of 5 weights" in check.detail
+
+
+@pytest.mark.parametrize("fault", IN_LITERT, ids=str)
+def test_a_fault_of_the_exporter_is_found(q_models, fault, monkeypatch):
+    q_model = q_models[fault.model]
+    plant(fault, monkeypatch)
+    try:
+        content = written(q_model)
+    except ExportError:
+        assert fault.said == ""
+        return
+    check = check_tflite_integers(content, q_model)
+    assert not check.passed
+    assert fault.said
+    assert fault.said in check.detail
+
+
+def bias_of_another_size(file, graph, operator):
+    tensor = graph.tensors[operator.inputs[2]]
+    file.set_values(tensor, file.values(tensor)[:-1], INT32)
+    tensor.shape = np.array([5], np.int32)
+    file.set_scales(tensor, scales_of(tensor)[:-1], 0)
+
+
+def scales_of_another_size(file, graph, operator):
+    tensor = graph.tensors[operator.inputs[1]]
+    file.set_scales(tensor, scales_of(tensor)[:-1], 0)
+
+
+def no_bias(file, graph, operator):
+    operator.inputs = operator.inputs[:2]
+
+
+def one_step_more(file, graph, operator):
+    tensor = graph.tensors[operator.inputs[2]]
+    codes = file.values(tensor).copy()
+    codes[0] += 1
+    file.set_values(tensor, codes, INT32)
+
+
+def code_of_the_kernel(file, graph, operator):
+    tensor = graph.tensors[operator.inputs[1]]
+    codes = file.values(tensor).copy()
+    codes.flat[0] ^= 64
+    file.set_values(tensor, codes, INT8)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (bias_of_another_size, r"bias of 'conv': it has 5 values, and the model's 6"),
+        (scales_of_another_size, r"scales that do not fit their tensor"),
+        (no_bias, r"bias of 'conv': \d of 6 values are not the model's"),
+        (one_step_more, r"bias of 'conv': 1 of 6 values are not the model's"),
+        (code_of_the_kernel, r"weight 'conv/kernel': \d+ of 162 values are not the model's"),
+    ],
+)
+def test_a_changed_kernel_is_named(q_models, contents, change, said):
+    file = TFLiteFile(contents["images"])
+    graph = file.graphs[0]
+    operator = next(each for each in graph.operators if file.name_of(each) == "CONV_2D")
+    change(file, graph, operator)
+    check = check_tflite_integers(file.content(), q_models["images"])
+    assert not check.passed
+    assert re.search(said, check.detail), check.detail
+
+
+def test_another_zero_point_is_another_grid(q_models, contents):
+    file = TFLiteFile(contents["images"])
+    ours = [t for t in file.graphs[0].tensors if t.type == INT8 and file.values(t) is None and scales_of(t) is not None]
+    image = next(tensor for tensor in ours if b"image" in tensor.name)
+    same = [t for t in ours if scales_of(t)[0] == scales_of(image)[0]]
+    for tensor in same:
+        tensor.quantization.zeroPoint = np.asarray(tensor.quantization.zeroPoint) + 1
+    detail = check_tflite_integers(file.content(), q_models["images"]).detail
+    assert detail.startswith("no tensor has the grid of the pair 'image")
+
+
+def test_what_the_converter_rearranges_is_counted_and_no_difference():
+    keras.utils.set_random_seed(0)
+    steps = keras.Input((5, 6, 6, 3), name="steps")
+    model = keras.Model(steps, keras.layers.ConvLSTM2D(2, 3, name="cells")(steps))
+    q_model = qdq.quantize_model(model, target="litert")
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    check = check_tflite_integers(written(q_model), q_model)
+    assert check.passed
+    assert check.detail.endswith("2 weights were merged or rearranged by TensorFlow's converter")
+
+
+def test_a_constant_behind_a_layer_may_be_in_its_bias():
+    image = keras.Input((4, 4, 3), name="image")
+    result = keras.layers.Conv2D(2, 1, bias_initializer="ones", name="conv")(image) + np.float32([0.5, -0.25])
+    model = keras.Model(image, result)
+    q_model = qdq.quantize_model(model, target="litert")
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    check = check_tflite_integers(written(q_model), q_model)
+    assert check.passed, check.detail
+
+
+def test_two_codes_of_a_byte_are_read(contents):
+    file = TFLiteFile(contents["few"])
+    tensor = next(t for t in file.graphs[0].tensors if len(file.data(t)) and t.type not in (INT8, INT32))
+    codes = np.arange(15) % 15 - 7
+    tensor.shape = np.array([3, 5], np.int32)
+    file.set_values(tensor, codes, tensor.type)
+    np.testing.assert_array_equal(unpacked(file, tensor), codes.reshape(3, 5))
+
+
+def test_a_plain_network_says_so_in_its_report(tmp_path):
+    q_model = quantized(residual_net)
+    report = qdq.files.verify_tflite(qdq.export_tflite(q_model, tmp_path / "model.tflite").path, q_model)
+    assert report.passed
+    assert "follow from the model" in report.summary()
