@@ -27,6 +27,7 @@ from qdq_workbench.verification.report import Check, check_of
 _Grid = tuple[int, float, int]  # number of bits, scale, zero point
 _BITS = {INT8: 8, INT16: INT16_BITS}
 _NARROWEST = 1e-6 / 254 * (1 + 1e-5)  # the converter widens narrower ranges
+_HALF = 0.51  # of a step
 _NOTHING = 2.0**-90  # the exporters write smaller biases as 0
 
 
@@ -65,8 +66,14 @@ def _grid_differences(file: TFLiteFile, q_model: QuantizedModel) -> Iterator[str
             grid = numerics.qparams_from_range(*ranges[pair.name], pair.quantizer)
             bits = INT16_BITS if pair.quantizer.num_bits == INT16_BITS else 8
             scale, zero = float(np.float32(grid.scale)), int(grid.zero_point)
-            if (bits, scale, zero) not in held and scale > _NARROWEST:
+            if (bits, scale, zero) not in held and scale > _NARROWEST and not _may_be_fused(q_model.plan, pair.tensor):
                 yield f"no tensor has the grid of the pair {pair.name!r}: scale {scale}, zero point {zero}, int{bits}"
+
+
+def _may_be_fused(plan: PlacementPlan, tensor: str) -> bool:
+    """Return whether the converter may leave out a pair, because activations that it fuses are all that read it."""
+    readers, fused = [node for node, _ in plan.graph.readers(tensor)], plan.target_object.fused_activations
+    return bool(readers) and all(node.is_activation and node.activation_name in fused for node in readers)
 
 
 def _grids(file: TFLiteFile) -> Iterator[_Grid]:
@@ -99,11 +106,20 @@ def _matched_weights(
     left = [constant for k, constant in enumerate(constants) if k not in taken]
     problems = []
     for weight in weights:
-        others = [each for each in left if each.values.size == weight.values.size]
-        if weight.placement.tensor not in found and others:
-            told = [difference(weight, each.values, each.steps) for each in others]
-            problems.append(f"weight {weight.placement.tensor!r}: {told[0]}")
+        if weight.placement.tensor not in found:
+            told = [
+                difference(weight, each.values, each.steps)
+                for each in left
+                if each.values.size == weight.values.size and not _is_rounded(weight, each)
+            ]
+            problems += [f"weight {weight.placement.tensor!r}: {wrong}" for wrong in told[:1]]
     return problems, found, len(weights)
+
+
+def _is_rounded(weight: PlannedValues, constant: _Constant) -> bool:
+    """Return whether a constant is a weight that the converter rounded on scales of its own."""
+    apart = np.abs(np.sort(weight.values, axis=None) - np.sort(constant.values, axis=None))
+    return bool((apart <= _HALF * constant.steps.max()).all())
 
 
 def _integer_constants(file: TFLiteFile) -> Iterator[_Constant]:
@@ -112,12 +128,15 @@ def _integer_constants(file: TFLiteFile) -> Iterator[_Constant]:
             scales = scales_of(tensor)
             if scales is None or tensor.type not in (INT8, INT4) or not file.data(tensor):
                 continue
-            codes = unpacked(file, tensor)
+            codes = unpacked(file, tensor).astype(np.float32)
             along = [1] * codes.ndim
             if scales.size > 1:
                 along[tensor.quantization.quantizedDimension] = -1
+            # A table has the zero point of the pair behind it.
+            zeros = np.asarray(tensor.quantization.zeroPoint, np.float32)
+            codes -= np.broadcast_to(zeros.reshape(along if zeros.size > 1 else -1), codes.shape)
             steps = np.broadcast_to(scales.reshape(along), codes.shape)
-            yield _Constant(graph, index, codes.astype(np.float32) * steps, steps)
+            yield _Constant(graph, index, codes * steps, steps)
 
 
 def _bias_differences(

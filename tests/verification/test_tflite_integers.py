@@ -143,6 +143,41 @@ def test_what_the_converter_rearranges_is_counted_and_no_difference():
     assert check.detail.endswith("2 weights were merged or rearranged by TensorFlow's converter")
 
 
+def in_front_of_a_relu():
+    """A pair between a convolution and its ReLU, which the converter leaves out."""
+    image = keras.Input((4, 4, 2), name="image")
+    model = keras.Model(image, keras.layers.ReLU(name="relu")(keras.layers.Conv2D(3, 1, name="conv")(image)))
+    spec = qdq.QuantizationSpec()
+    spec.add("conv", quantize_output=True)
+    return model, spec
+
+
+def rows_of_a_table():
+    """An Embedding, which no kernel with weights reads: the converter rounds it once more."""
+    rows = keras.Input((5,), name="rows", dtype="int32")
+    return keras.Model(
+        rows, keras.layers.Dense(2, name="head")(keras.layers.Embedding(10, 4, name="table")(rows))
+    ), None
+
+
+def tiny_values():
+    """Weights below the least scale of the converter."""
+    image = keras.Input((4, 4, 2), name="image")
+    model = keras.Model(image, keras.layers.Conv2D(3, 1, name="conv")(image))
+    model.get_layer("conv").kernel.assign(1e-13 * model.get_layer("conv").kernel)
+    return model, None
+
+
+@pytest.mark.parametrize("make", [in_front_of_a_relu, rows_of_a_table, tiny_values])
+def test_what_the_converter_decides_is_no_difference(make):
+    keras.utils.set_random_seed(0)
+    model, spec = make()
+    q_model = qdq.quantize_model(model, quantization_spec=spec, target="litert")
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    check = check_tflite_integers(written(q_model), q_model)
+    assert check.passed, check.detail
+
+
 def test_a_constant_behind_a_layer_may_be_in_its_bias():
     image = keras.Input((4, 4, 3), name="image")
     result = keras.layers.Conv2D(2, 1, bias_initializer="ones", name="conv")(image) + np.float32([0.5, -0.25])
