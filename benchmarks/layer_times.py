@@ -18,6 +18,7 @@ import keras
 import numpy as np
 from networks import NETWORKS, arguments_for, chosen
 from rounds import record
+from scipy.stats import spearmanr
 
 import qdq_workbench as qdq
 
@@ -74,8 +75,7 @@ def switched(
         shown = ", ".join(f"{what} {1e3 * values[-1]:+9.1f} us" for what, values in told.items())
         print(f"  {layer:30} {shown}, switched {1e3 * measured[-1]:+9.1f} us", flush=True)
     for what, values in told.items():
-        ranks = [np.argsort(np.argsort(one)) for one in (values, measured)]
-        correlation = float(np.corrcoef(*ranks)[0, 1])  # Spearman's, where no two values are equal
+        correlation = float(spearmanr(values, measured).statistic)
         print(f"{name}, {what}: Spearman {correlation:.2f} over {len(measured)} layers")
         record({f"{name}, {what}: 1 - rank correlation of layers' gains": 1 - correlation})
 

@@ -103,7 +103,7 @@ def _matched_weights(
         if same:
             found[weight.placement.tensor] = weight, [constants[k] for k in same]
             taken.update(same)
-    left = [constant for k, constant in enumerate(constants) if k not in taken]
+    left = [constant for k, constant in enumerate(constants) if k not in taken and _is_read_as_weight(file, constant)]
     problems = []
     for weight in weights:
         if weight.placement.tensor not in found:
@@ -114,6 +114,12 @@ def _matched_weights(
             ]
             problems += [f"weight {weight.placement.tensor!r}: {wrong}" for wrong in told[:1]]
     return problems, found, len(weights)
+
+
+def _is_read_as_weight(file: TFLiteFile, constant: _Constant) -> bool:
+    """Return whether the exporter writes a constant; a table takes the grid and the range of the pair behind it."""
+    readers = {file.name_of(reader.operator) for reader in file.readers(constant.graph, constant.index)}
+    return not readers.isdisjoint({*KERNELS, "DEQUANTIZE"})
 
 
 def _is_rounded(weight: PlannedValues, constant: _Constant) -> bool:
@@ -133,10 +139,9 @@ def _integer_constants(file: TFLiteFile) -> Iterator[_Constant]:
             if scales.size > 1:
                 along[tensor.quantization.quantizedDimension] = -1
             # A table has the zero point of the pair behind it.
-            zeros = np.asarray(tensor.quantization.zeroPoint, np.float32)
-            codes -= np.broadcast_to(zeros.reshape(along if zeros.size > 1 else -1), codes.shape)
+            zeros = np.asarray(tensor.quantization.zeroPoint, np.float32).reshape(along)
             steps = np.broadcast_to(scales.reshape(along), codes.shape)
-            yield _Constant(graph, index, codes * steps, steps)
+            yield _Constant(graph, index, (codes - zeros) * steps, steps)
 
 
 def _bias_differences(

@@ -12,6 +12,7 @@ from agreement.statuses import compare
 from fuzz.graphs import break_one, data_of
 
 import qdq_workbench as qdq
+from qdq_workbench.errors import ExportError
 
 
 def check_planning(model, spec, target):
@@ -95,6 +96,18 @@ def check_broken(model, spec, target, folder, seed):
     else:
         assert path.is_file()
     assert_same_state(state_of(model), before)
+
+
+def check_litert(q_model, folder):
+    """The LiteRT file of a model holds the model's grids and integers, or the export is refused by name."""
+    path = folder / "model.tflite"
+    try:
+        qdq.export_tflite(q_model, path)
+    except ExportError:
+        assert not path.exists(), "a refused export leaves a file"
+        return
+    for check in qdq.files.verify_tflite(path, q_model).checks:
+        assert check.passed or check.name == "outputs", check.detail  # of which the exporter warns, with the cause
 
 
 def check_training(model, q_model, data):

@@ -114,6 +114,9 @@ class Campaign:
                     self.whole += 1
                     if self.tried % 4 == 0:
                         invariants.check_training(model, q_model, data_of(model, program.seed))
+                    if self.tried % 7 == 0:
+                        with tempfile.TemporaryDirectory() as folder:
+                            invariants.check_litert(q_model, pathlib.Path(folder))
                 if self.tried % 5 == 0:
                     with tempfile.TemporaryDirectory() as folder:
                         invariants.check_broken(model, spec, target, pathlib.Path(folder), program.seed)

@@ -176,7 +176,9 @@ def done(name="a.onnx", *, passed=True, **fields):
         SimpleNamespace(name="outputs", passed=True, detail="equal"),
         SimpleNamespace(name="pairs", passed=bool(passed), detail="<missing>"),
     ]
-    verification = None if passed is None else SimpleNamespace(passed=passed, checks=checks, processor_remark="")
+    verification = (
+        None if passed is None else SimpleNamespace(passed=passed, checks=checks, processor_remark="", form_remark="")
+    )
     return BenchExport(pathlib.Path(name), "onnxruntime", report, verification, **fields)
 
 
@@ -306,7 +308,9 @@ def test_failed_checks_come_first_and_notes_are_listed():
     assert page.index("&lt;missing&gt;") < page.index("equal")
     noted = done(not_verified="<stopped>", replaced=True, certificate=pathlib.Path("a.html"))
     noted.verification.processor_remark = "sums may saturate"
+    noted.verification.form_remark = "Some layers have another form"
     assert verdict_html(noted).partition("<ul>")[2].partition("</ul>")[0] == (
         "<li>&lt;stopped&gt;</li><li>An earlier file of this name was replaced.</li><li>Note: sums may saturate</li>"
+        "<li>Note: Some layers have another form</li>"
         "<li>Certificate: a.html, and as JSON beside it</li>"
     )

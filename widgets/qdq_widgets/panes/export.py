@@ -162,8 +162,9 @@ def verdict_html(done: Any) -> str:
     }[done.passed]
     said = [done.not_verified] if done.not_verified else []
     said += ["An earlier file of this name was replaced."] if done.replaced else []
-    remark = done.verification.processor_remark if done.verification is not None else ""
-    said += [f"Note: {remark}"] if remark else []
+    found = done.verification
+    remarks = [] if found is None else [found.processor_remark, found.form_remark]
+    said += [f"Note: {remark}" for remark in remarks if remark]
     said += [f"Certificate: {done.certificate}, and as JSON beside it"] if done.certificate else []
     notes = "".join(f"<li>{html.escape(note)}</li>" for note in said)
     return (
