@@ -32,6 +32,7 @@ from qdq_workbench.correction import (
     clip_weights,
     correct_biases,
     equalize_scales,
+    estimate_statistics,
     gptq_weights,
     learn_rounding,
     smooth_scales,
@@ -79,6 +80,7 @@ class Network:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
         model, prepare = float_model(arguments)
+        self.unfolded = split_attention(model)
         self.model = split_attention(qdq.fold_batch_norm(model))
         pictures = {"size": model.input_shape[1], "classes": model.output_shape[-1], "prepare": prepare}
         self.test, self.labels = samples_of(arguments.data, "test", arguments.images, **pictures)
@@ -147,8 +149,25 @@ def rounded(network: Network, width: str, seed: int) -> keras.Model:
 
 def trained(network: Network, width: str, seed: int) -> keras.Model:
     """Fine-tuned with labels."""
+    return fitted(network, network.model, width, seed)
+
+
+def trained_unfolded(network: Network, width: str, seed: int) -> keras.Model:
+    """Fine-tuned with labels, batch normalizations folded at the export only: their statistics move in training."""
+    return fitted(network, network.unfolded, width, seed)
+
+
+def trained_anew(network: Network, width: str, seed: int) -> keras.Model:
+    """The same, with the statistics taken anew behind the training."""
+    q_model = fitted(network, network.unfolded, width, seed)
+    estimate_statistics(q_model, network.images(seed, LEARNING), verbose=False)
+    return q_model
+
+
+def fitted(network: Network, model: keras.Model, width: str, seed: int) -> keras.Model:
+    """Return the quantized model of a width, fine-tuned with labels."""
     keras.utils.set_random_seed(seed)
-    q_model = network.quantized(network.model, width, seed)
+    q_model = network.quantized(model, width, seed)
     arguments = network.arguments
     schedule = keras.optimizers.schedules.CosineDecay(arguments.rate, arguments.epochs * -(-len(network.pool) // 32))
     q_model.compile(keras.optimizers.Adam(schedule), "sparse_categorical_crossentropy")
@@ -176,6 +195,8 @@ TREATMENTS: dict[str, Treatment] = {
     "clipped weights, corrected biases": clipped,
     "learned rounding": rounded,
     "trained with labels": trained,
+    "trained with labels, not folded": trained_unfolded,
+    "trained with labels, not folded, statistics anew": trained_anew,
 }
 TREATMENTS_ALONE: dict[str, Treatment] = {"nearest": alone, "GPTQ": alone_by_gptq}
 

@@ -74,7 +74,11 @@ def weight_differences(proto: onnx.ModelProto, q_model: QuantizedModel) -> Itera
         node, held = weights[name]
         raised = float(max(_scales_for_biases(graph, node), default=0.0))
         dequantized = held()
-        yield name, "its scales are no constants" if dequantized is None else difference(planned, *dequantized, raised)
+        if dequantized is None:
+            yield name, "its scales are no constants"
+        else:
+            values, steps = dequantized
+            yield name, difference(planned, np.sort(values, axis=None), steps, raised)
 
 
 def _file_weights(graph: QDQGraph, proto: onnx.ModelProto) -> dict[str, tuple[onnx.NodeProto, Callable[[], _Values]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Collection, Iterator, Mapping
 
 import keras
@@ -39,6 +40,11 @@ class PlannedValues:
     bias: np.ndarray
     raised: float
 
+    @functools.cached_property
+    def ascending(self) -> np.ndarray:
+        """The values in ascending order."""
+        return np.sort(self.values.astype(np.float32), axis=None)
+
 
 def planned_weights(q_model: QuantizedModel, held: Collection[str] | None = None) -> Iterator[PlannedValues]:
     """Yield the planned integer weights of a model; with `held`, those of these tensors alone.
@@ -67,17 +73,15 @@ def planned_weights(q_model: QuantizedModel, held: Collection[str] | None = None
         yield PlannedValues(placement, values, scales, biases[-1], float(max(raised, default=0.0)))
 
 
-def difference(planned: PlannedValues, values: np.ndarray, steps: np.ndarray, raised: float = 0.0) -> str:
+def difference(planned: PlannedValues, held: np.ndarray, steps: np.ndarray, raised: float = 0.0) -> str:
     """Return how the values of a weight in a file differ from the planned ones; "" for not.
 
-    The file's values are of any layout, since sorted values do not depend on it, and `steps` has the scale of each;
-    `raised` is a scale that the file's own bias needs, with the constants that it absorbed.
+    `held` are the file's values in ascending order, which does not depend on their layout, and `steps` all their
+    scales; `raised` is a scale that the file's own bias needs, with the constants that it absorbed.
     """
-    if planned.values.size != values.size:
-        return f"it holds {values.size} values, and the model's {planned.values.size}"
-    wanted, held = planned.values.astype(np.float32).reshape(-1), values.reshape(-1).copy()
-    wanted.sort()
-    held.sort()
+    wanted = planned.values if planned.values.size != held.size else planned.ascending
+    if wanted.size != held.size:
+        return f"it holds {held.size} values, and the model's {wanted.size}"
     apart, allowed = np.abs(wanted - held), ROUNDING * np.abs(wanted) + np.float32(_ZERO)
     if (apart <= allowed).all():
         return ""
@@ -86,7 +90,7 @@ def difference(planned: PlannedValues, values: np.ndarray, steps: np.ndarray, ra
     scale = steps[(steps > planned.scales.min(initial=np.inf)) & (steps <= most)].max(initial=0.0)
     if (apart <= allowed + 0.5 * scale * (1 + ROUNDING)).all():
         return ""
-    return f"{int((apart > allowed).sum())} of {values.size} values are not the model's, by up to {apart.max():.3g}"
+    return f"{int((apart > allowed).sum())} of {held.size} values are not the model's, by up to {apart.max():.3g}"
 
 
 def _input_scales(plan: PlacementPlan, layer: str, ranges: Mapping[str, Range]) -> list[np.ndarray]:

@@ -33,11 +33,11 @@ _NOTHING = 2.0**-90  # the exporters write smaller biases as 0
 
 @dataclasses.dataclass(frozen=True)
 class _Constant:
-    """A constant of integers: its subgraph, its index there, its values, and the scale of each."""
+    """A constant of integers: its subgraph, its index there, its values in ascending order, and their scales."""
 
     graph: Any
     index: int
-    values: np.ndarray
+    ascending: np.ndarray
     steps: np.ndarray
 
 
@@ -66,14 +66,20 @@ def _grid_differences(file: TFLiteFile, q_model: QuantizedModel) -> Iterator[str
             grid = numerics.qparams_from_range(*ranges[pair.name], pair.quantizer)
             bits = INT16_BITS if pair.quantizer.num_bits == INT16_BITS else 8
             scale, zero = float(np.float32(grid.scale)), int(grid.zero_point)
-            if (bits, scale, zero) not in held and scale > _NARROWEST and not _may_be_fused(q_model.plan, pair.tensor):
+            if (bits, scale, zero) not in held and scale > _NARROWEST and not _may_be_merged(q_model.plan, pair.tensor):
                 yield f"no tensor has the grid of the pair {pair.name!r}: scale {scale}, zero point {zero}, int{bits}"
 
 
-def _may_be_fused(plan: PlacementPlan, tensor: str) -> bool:
-    """Return whether the converter may leave out a pair, because activations that it fuses are all that read it."""
-    readers, fused = [node for node, _ in plan.graph.readers(tensor)], plan.target_object.fused_activations
-    return bool(readers) and all(node.is_activation and node.activation_name in fused for node in readers)
+def _may_be_merged(plan: PlacementPlan, tensor: str) -> bool:
+    """Return whether the converter may give a tensor the grid of another pair, or none, because of what reads it.
+
+    It fuses activations, and gives the inputs of a concatenation, for one, the scale of its result.
+    """
+    target, readers = plan.target_object, [node for node, _ in plan.graph.readers(tensor)]
+    return bool(readers) and all(
+        node.activation_name in target.fused_activations if node.is_activation else node.is_a(*target.same_scale_kinds)
+        for node in readers
+    )
 
 
 def _grids(file: TFLiteFile) -> Iterator[_Grid]:
@@ -99,7 +105,7 @@ def _matched_weights(
     constants = list(_integer_constants(file))
     found, taken = {}, set()
     for weight in weights:
-        same = [k for k, each in enumerate(constants) if not difference(weight, each.values, each.steps)]
+        same = [k for k, each in enumerate(constants) if not difference(weight, each.ascending, each.steps)]
         if same:
             found[weight.placement.tensor] = weight, [constants[k] for k in same]
             taken.update(same)
@@ -108,9 +114,9 @@ def _matched_weights(
     for weight in weights:
         if weight.placement.tensor not in found:
             told = [
-                difference(weight, each.values, each.steps)
+                difference(weight, each.ascending, each.steps)
                 for each in left
-                if each.values.size == weight.values.size and not _is_rounded(weight, each)
+                if each.ascending.size == weight.values.size and not _is_rounded(weight, each)
             ]
             problems += [f"weight {weight.placement.tensor!r}: {wrong}" for wrong in told[:1]]
     return problems, found, len(weights)
@@ -124,7 +130,7 @@ def _is_read_as_weight(file: TFLiteFile, constant: _Constant) -> bool:
 
 def _is_rounded(weight: PlannedValues, constant: _Constant) -> bool:
     """Return whether a constant is a weight that the converter rounded on scales of its own."""
-    apart = np.abs(np.sort(weight.values, axis=None) - np.sort(constant.values, axis=None))
+    apart = np.abs(weight.ascending - constant.ascending)
     return bool((apart <= _HALF * constant.steps.max()).all())
 
 
@@ -140,8 +146,7 @@ def _integer_constants(file: TFLiteFile) -> Iterator[_Constant]:
                 along[tensor.quantization.quantizedDimension] = -1
             # A table has the zero point of the pair behind it.
             zeros = np.asarray(tensor.quantization.zeroPoint, np.float32).reshape(along)
-            steps = np.broadcast_to(scales.reshape(along), codes.shape)
-            yield _Constant(graph, index, (codes - zeros) * steps, steps)
+            yield _Constant(graph, index, np.sort((codes - zeros) * scales.reshape(along), axis=None), scales)
 
 
 def _bias_differences(

@@ -15,7 +15,7 @@ VALUES = np.float32([[0.5, -1.0], [2.0, 0.25]])
 def difference(theirs, *, ours=VALUES, scales=(0.5,), steps=0.5, most_raised=0.0):
     theirs = np.asarray(theirs, np.float32)
     planned = PlannedValues(None, ours, np.asarray(scales), np.zeros(1), 0.0)
-    return planned_values.difference(planned, theirs, np.broadcast_to(np.float32(steps), theirs.shape), most_raised)
+    return planned_values.difference(planned, np.sort(theirs, axis=None), np.float32(steps), most_raised)
 
 
 class TestDifference:
@@ -48,7 +48,7 @@ class TestDifference:
         moved, steps = VALUES + np.float32([[0.25, 0], [0, 0]]), np.full((2, 2), 0.5, np.float32)
         for raised, told in ((0.5, False), (0.4, True)):
             planned = PlannedValues(None, VALUES, np.asarray([0.25]), np.zeros(1), raised)
-            assert bool(planned_values.difference(planned, moved, steps)) is told
+            assert bool(planned_values.difference(planned, np.sort(moved, axis=None), steps)) is told
 
     def test_a_step_of_one_channel_says_nothing_about_larger_ones(self):
         moved = VALUES + np.float32([[0.25, 0], [0, 0]])

@@ -168,7 +168,15 @@ def tiny_values():
     return model, None
 
 
-@pytest.mark.parametrize("make", [in_front_of_a_relu, rows_of_a_table, tiny_values])
+def last_of_a_dense_block():
+    """A convolution that a concatenation alone reads: the converter gives it the scale of the concatenation."""
+    image = keras.Input((4, 4, 2), name="image")
+    first = keras.layers.ReLU(name="relu")(keras.layers.Conv2D(3, 1, name="first")(image))
+    joined = keras.layers.Concatenate(name="joined")([first, keras.layers.Conv2D(3, 1, name="conv")(first)])
+    return keras.Model(image, keras.layers.Conv2D(2, 1, name="last")(joined)), None
+
+
+@pytest.mark.parametrize("make", [in_front_of_a_relu, last_of_a_dense_block, rows_of_a_table, tiny_values])
 def test_what_the_converter_decides_is_no_difference(make):
     keras.utils.set_random_seed(0)
     model, spec = make()
