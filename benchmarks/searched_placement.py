@@ -224,7 +224,7 @@ def draw(found: dict[str, dict], picture: pathlib.Path) -> None:
     """Draw everything that the searches tried: accuracy over time."""
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(1, len(found), figsize=(6.5 * len(found), 4), layout="constrained", squeeze=False)
+    figure, axes = plt.subplots(1, len(found), figsize=(5 * len(found), 4), layout="constrained", squeeze=False)
     for (name, data), panel in zip(found.items(), axes[0], strict=True):
         steps = sorted((step for step in data["search"]["steps"] if step["ms"]), key=lambda step: step["ms"])
         front = [s for i, s in enumerate(steps) if all(s["accuracy"] > other["accuracy"] for other in steps[:i])]
