@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.export.litert.kernels import KERNELS
 from qdq_workbench.export.litert.supported_grids import INT16_BITS
 from qdq_workbench.export.litert.tflite_file import INT4, INT8, INT16, TFLiteFile, scales_of, unpacked
+from qdq_workbench.graph.kinds import BATCH_NORMALIZATION
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.placement.kept import scales_along_other_axes
 from qdq_workbench.placement.plan import PlacementPlan
@@ -33,9 +33,9 @@ _NOTHING = 2.0**-90  # the exporters write smaller biases as 0
 
 @dataclasses.dataclass(frozen=True)
 class _Constant:
-    """A constant of integers: its subgraph, its index there, its values in ascending order, and their scales."""
+    """A constant of integers: the number of its subgraph, its index there, its ascending values, and their scales."""
 
-    graph: Any
+    graph: int
     index: int
     ascending: np.ndarray
     steps: np.ndarray
@@ -124,7 +124,7 @@ def _matched_weights(
 
 def _is_read_as_weight(file: TFLiteFile, constant: _Constant) -> bool:
     """Return whether the exporter writes a constant; a table takes the grid and the range of the pair behind it."""
-    readers = {file.name_of(reader.operator) for reader in file.readers(constant.graph, constant.index)}
+    readers = {file.name_of(reader.operator) for reader in file.readers(file.graphs[constant.graph], constant.index)}
     return not readers.isdisjoint({*KERNELS, "DEQUANTIZE"})
 
 
@@ -135,7 +135,7 @@ def _is_rounded(weight: PlannedValues, constant: _Constant) -> bool:
 
 
 def _integer_constants(file: TFLiteFile) -> Iterator[_Constant]:
-    for graph in file.graphs:
+    for number, graph in enumerate(file.graphs):
         for index, tensor in enumerate(graph.tensors):
             scales = scales_of(tensor)
             if scales is None or tensor.type not in (INT8, INT4) or not file.data(tensor):
@@ -146,7 +146,7 @@ def _integer_constants(file: TFLiteFile) -> Iterator[_Constant]:
                 along[tensor.quantization.quantizedDimension] = -1
             # A table has the zero point of the pair behind it.
             zeros = np.asarray(tensor.quantization.zeroPoint, np.float32).reshape(along)
-            yield _Constant(graph, index, np.sort((codes - zeros) * scales.reshape(along), axis=None), scales)
+            yield _Constant(number, index, np.sort((codes - zeros) * scales.reshape(along), axis=None), scales)
 
 
 def _bias_differences(
@@ -156,11 +156,11 @@ def _bias_differences(
     owners: dict[tuple[int, int], list[PlannedValues]] = {}
     for weight, constants in found.values():
         for constant in constants:
-            owners.setdefault((id(constant.graph), constant.index), []).append(weight)
-    for graph in file.graphs:
+            owners.setdefault((constant.graph, constant.index), []).append(weight)
+    for number, graph in enumerate(file.graphs):
         for operator in graph.operators:
             kernel = KERNELS.get(file.name_of(operator))
-            owner = [] if kernel is None else owners.get((id(graph), int(operator.inputs[kernel.weight])), [])
+            owner = [] if kernel is None else owners.get((number, int(operator.inputs[kernel.weight])), [])
             if kernel is None or len(owner) != 1 or _is_followed_by_constant(plan, owner[0].placement.layer):
                 continue
             values, steps = np.zeros(1), np.zeros(1)
@@ -195,4 +195,4 @@ def _is_followed_by_constant(plan: PlacementPlan, layer: str) -> bool:
 
 def _is_linear(node: Node) -> bool:
     # An operation with one tensor has a constant as its other operand, or is moved past.
-    return len(node.inputs) == 1 and (node.is_operation or node.is_a("BatchNormalization", "Rescaling"))
+    return len(node.inputs) == 1 and (node.is_operation or node.is_a(*BATCH_NORMALIZATION) or node.is_a("Rescaling"))
