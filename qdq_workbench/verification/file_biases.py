@@ -23,9 +23,7 @@ from qdq_workbench.graph.operators import HELPERS, WEIGHTED
 from qdq_workbench.graph_builder import BoundGraph, layer_weights
 from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QDQGraph
 from qdq_workbench.placement.plan import PlacementPlan
-
-_ROUNDING = 6 * float(np.finfo(np.float32).eps)
-_NOTHING = 2.0**-90  # the exporter writes smaller biases as 0
+from qdq_workbench.verification.planned_values import bias_difference
 
 
 def bias_differences(proto: onnx.ModelProto, q_model: QuantizedModel) -> Iterator[tuple[str, str]]:
@@ -100,17 +98,7 @@ def _difference(graph: QDQGraph, node: onnx.NodeProto, wanted: np.ndarray, magni
     held = _held(graph, node)
     if held is None:
         return ""
-    values, steps = held
-    try:
-        apart = np.abs(np.broadcast_to(wanted, np.broadcast_shapes(values.shape, wanted.shape)) - values)
-    except ValueError:
-        return f"it has {values.size} values, and the model's {wanted.size}"
-    wrong = apart > 0.5 * steps * (1 + _ROUNDING) + _ROUNDING * magnitude + _NOTHING
-    return (
-        f"{int(wrong.sum())} of {wrong.size} values are not the model's, by up to {apart.max():.3g}"
-        if wrong.any()
-        else ""
-    )
+    return bias_difference(wanted, magnitude, *held)
 
 
 def _held(graph: QDQGraph, node: onnx.NodeProto) -> tuple[np.ndarray, np.ndarray] | None:

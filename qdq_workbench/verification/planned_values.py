@@ -19,6 +19,7 @@ from qdq_workbench.quantizers.bias_room import least_weight_scale
 
 # A value is the product of a scale, a gain and an integer, in another order in the file.
 ROUNDING = 6 * float(np.finfo(np.float32).eps)
+_NOTHING = 2.0**-90  # the exporters write smaller biases as 0
 _ZERO = 256 * float(np.finfo(np.float32).tiny)  # the exporters write channels of scales below `tiny` as zeros
 
 
@@ -91,6 +92,22 @@ def difference(planned: PlannedValues, held: np.ndarray, steps: np.ndarray, rais
     if (apart <= allowed + 0.5 * scale * (1 + ROUNDING)).all():
         return ""
     return f"{int((apart > allowed).sum())} of {held.size} values are not the model's, by up to {apart.max():.3g}"
+
+
+def bias_difference(wanted: np.ndarray, magnitude: np.ndarray, values: np.ndarray, steps: np.ndarray) -> str:
+    """Return how the bias of a kernel differs from the model's; "" for not.
+
+    `magnitude` is the sum of the magnitudes of the terms of the model's bias, `steps` are those of the file's integers,
+    0 for floats: an int32 bias is within half a step.
+    """
+    try:
+        apart = np.abs(np.broadcast_to(wanted, np.broadcast_shapes(values.shape, wanted.shape)) - values)
+    except ValueError:
+        return f"it has {values.size} values, and the model's {wanted.size}"
+    wrong = apart > 0.5 * steps * (1 + ROUNDING) + ROUNDING * magnitude + _NOTHING
+    if not wrong.any():
+        return ""
+    return f"{int(wrong.sum())} of {wrong.size} values are not the model's, by up to {apart.max():.3g}"
 
 
 def _input_scales(plan: PlacementPlan, layer: str, ranges: Mapping[str, Range]) -> list[np.ndarray]:

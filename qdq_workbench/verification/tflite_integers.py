@@ -20,7 +20,7 @@ from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.placement.kept import scales_along_other_axes
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.quantizers import numerics
-from qdq_workbench.verification.planned_values import ROUNDING, PlannedValues, difference, planned_weights
+from qdq_workbench.verification.planned_values import PlannedValues, bias_difference, difference, planned_weights
 from qdq_workbench.verification.presence import needed_tensors
 from qdq_workbench.verification.report import Check, check_of
 
@@ -28,7 +28,6 @@ _Grid = tuple[int, float, int]  # number of bits, scale, zero point
 _BITS = {INT8: 8, INT16: INT16_BITS}
 _NARROWEST = 1e-6 / 254 * (1 + 1e-5)  # the converter widens narrower ranges
 _HALF = 0.51  # of a step
-_NOTHING = 2.0**-90  # the exporters write smaller biases as 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,19 +170,10 @@ def _bias_differences(
                     continue
                 steps = np.zeros(1) if scales is None else scales.astype(np.float64)
                 values = codes.astype(np.float64) * (1 if scales is None else steps)
-            wrong = _apart(owner[0].bias.reshape(-1).astype(np.float64), values.reshape(-1), steps)
+            wanted = owner[0].bias.reshape(-1).astype(np.float64)
+            wrong = bias_difference(wanted, np.abs(wanted), values.reshape(-1), steps)
             if wrong:
                 yield f"bias of {owner[0].placement.layer!r}: {wrong}"
-
-
-def _apart(wanted: np.ndarray, values: np.ndarray, steps: np.ndarray) -> str:
-    if 1 not in (wanted.size, values.size) and wanted.size != values.size:
-        return f"it has {values.size} values, and the model's {wanted.size}"
-    apart = np.abs(wanted - values)
-    wrong = apart > 0.5 * steps * (1 + ROUNDING) + ROUNDING * np.abs(wanted) + _NOTHING
-    if not wrong.any():
-        return ""
-    return f"{int(wrong.sum())} of {wrong.size} values are not the model's, by up to {apart.max():.3g}"
 
 
 def _is_followed_by_constant(plan: PlacementPlan, layer: str) -> bool:
