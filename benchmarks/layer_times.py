@@ -7,9 +7,6 @@ the layer in float and of the file with all layers in INT8, in the same rounds: 
 in float among integer ones also costs its conversions, which the profile of the other file cannot know: where these
 weigh as much as the layers, as in small networks, the two are different questions. So the rank correlation of the
 estimates of `explain(latency=)` is printed too, which count the conversions at a layer's borders.
-
-ONNX Runtime itself quantizes the float weight of a convolution between two pairs, so that by default a layer that is
-switched to float among integer ones goes on as an integer kernel. Both files run without that optimizer here.
 """
 
 import os
@@ -75,7 +72,7 @@ def switched(
         told["profile"].append(next(gain.gain_ms for gain in report.gains if layer in gain.layers))
         path = quantized(model, folder, "switched", data, quantization_spec=in_float(layer))
         files = {"float": path, "int8": folder / "int8.onnx"}
-        calls = {key: runner(file, data[:1], threads, ["WeightBiasQuantization"]) for key, file in files.items()}
+        calls = {key: runner(file, data[:1], threads) for key, file in files.items()}
         seconds = least_turns(calls, rounds)
         measured.append(1e3 * (seconds["float"] - seconds["int8"]))
         shown = ", ".join(f"{what} {1e3 * values[-1]:+9.1f} us" for what, values in told.items())

@@ -97,6 +97,14 @@ IN_PASSES = [
         "keep_clips_from_blocks", 'weight.op != "Deq', 'weight.op == "Deq', "in_blocks", "hides its weight in blocks"
     ),
     _pass(
+        "keep_weights_in_float",
+        'producer.op != "Deq',
+        'producer.op == "Deq',
+        "partly_float",
+        "float weight between two pairs",
+    ),
+    _pass("keep_weights_in_float", "(grid.min, grid.max)", "(grid.min + 9, grid.max - 9)", "partly_float", "tensor by"),
+    _pass(
         "to_half",
         "if not half:\n                continue",
         "if half:\n                continue",

@@ -64,6 +64,13 @@ def in_blocks():
     )
 
 
+def partly_float():
+    """A model with a float weight between two pairs."""
+    row = keras.Input((4,), name="row")
+    x = layers.Dense(4, activation="relu", name="float")(layers.Dense(4, name="before")(row))
+    return keras.Model(row, layers.Dense(2, name="head")(x))
+
+
 def looping():
     """A model in whose file a loop reads a tensor that was dequantized and moved."""
     frames = keras.Input((3, 5, 5, 2), name="frames")
@@ -79,6 +86,9 @@ def quantized(make):
     if make is block:
         model.get_layer("norm").gamma.assign(np.linspace(-1, 1, 8))
     wished = ("partial", qdq.correction.weights_alone(model, 4, 16)) if make is in_blocks else ("full",)
+    if make is partly_float:
+        wished = ("full", qdq.QuantizationSpec())
+        wished[1].add("float", quantize_weight=False, quantize_output=True)
     q_model = qdq.quantize_model(model, *wished, target="onnxruntime")
     qdq.calibrate(q_model, samples(model), verbose=False)
     return q_model

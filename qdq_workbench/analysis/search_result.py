@@ -14,14 +14,11 @@ from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.conversion.engine.retarget import replan
 from qdq_workbench.errors import SpecError
 from qdq_workbench.placement.plan import PlacementPlan
-from qdq_workbench.planning import explain
 from qdq_workbench.profiling.latency import SATURATES
 from qdq_workbench.runtimes.other_target import other_target_remark
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 
 _FORMAT = "qdq-workbench/search-result"
-_ROUNDED = "ORT-OWN-WEIGHT"
-_SHOWN = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,21 +183,6 @@ class SearchResult(SavedReport):
         """A remark if sums may saturate in the timed kernels (no VNNI), with a remedy; else empty."""
         return SATURATES if self.saturates else ""
 
-    @property
-    def rounding_remark(self) -> str:
-        """A remark if ONNX Runtime quantizes weights that the placement keeps in float, with a remedy; else empty."""
-        kept = set(self.float_layers)
-        found = [each.layer for each in explain(self.plan).layers if each.rule == _ROUNDED and each.layer in kept]
-        if not found:
-            return ""
-        shown = ", ".join([*map(repr, found[:_SHOWN]), *["..."] * (len(found) > _SHOWN)])
-        return (
-            f"ONNX Runtime itself rounds the float weights of {len(found)} layers between two pairs, with one scale in "
-            f"all: {shown}. Accuracies are those of floats, times those of "
-            "integer kernels. To compute these layers in float, open the file with "
-            "disabled_optimizers=['WeightBiasQuantization']"
-        )
-
     def apply(self, step: SearchStep | None = None) -> QuantizedModel:
         """Return the quantized model of a placement that was tried.
 
@@ -242,7 +224,7 @@ class SearchResult(SavedReport):
         ms = f"  {'ms':>8}" if timed else ""
         head = [
             self.reason,
-            *(each for each in (self.target_remark, self.processor_remark, self.rounding_remark) if each),
+            *(remark for remark in (self.target_remark, self.processor_remark) if remark),
             f"{self.metric}{where}: float {self.float_accuracy:.4f}, {quantized}{floor}",
             f"{'step':>4}    {self.metric:>10}  {'weight bytes':>12}  {'float MACs':>12}{ms}  placement",
         ]
@@ -257,12 +239,11 @@ class SearchResult(SavedReport):
         """Return the result without the model, JSON-compatible; infinite values and NaN are strings."""
         plain = ("model", "accuracy_floor", "max_bytes", "max_ms", "objective", "metric", "met", "reason", "accuracy")
         more = ("float_accuracy", "quantized_accuracy", "search_accuracy", "search_floor", "confirmed_on")
-        last = ("max_loss", "unconfirmed", "complete", "exact", "saturates")
-        remarks = ("target_remark", "processor_remark", "rounding_remark")
+        last = ("max_loss", "unconfirmed", "complete", "exact", "target_remark", "processor_remark", "saturates")
         return {
             "format": _FORMAT,
             "version": 1,
-            **{name: json_number(getattr(self, name)) for name in (*plain, *more, *last, *remarks)},
+            **{name: json_number(getattr(self, name)) for name in (*plain, *more, *last)},
             "spec": self.spec.to_dict(),
             "plan": self.plan.to_dict(),
             "history": [step.to_dict() for step in self.history],

@@ -29,9 +29,10 @@ from qdq_workbench.export.insert_qdq import QDQWriter
 from qdq_workbench.export.keras_side.cut_model import CutModel
 from qdq_workbench.export.keras_side.float_graph import MIN_OPSET, FloatGraph, convert_float
 from qdq_workbench.export.left_out import check_written, needed_ends
-from qdq_workbench.export.passes.order import BLOCKS, FLOAT, HALF, INT32_BIASES, JOINED, OPENED, run_stage
+from qdq_workbench.export.passes.order import FLOAT, HALF, JOINED, OPENED, run_stage
 from qdq_workbench.export.planned_joins import PlannedJoins
 from qdq_workbench.export.recurrent import insert_recurrent
+from qdq_workbench.export.target_stages import stages_for
 from qdq_workbench.graph.half_precision import LEAST_HALF_OPSET, HalfRequest
 from qdq_workbench.onnx_graph.graph import Graph
 from qdq_workbench.placement.opsets import WIDE_INTEGER_OPSET, is_packed, least_opset
@@ -78,15 +79,12 @@ def build_onnx(
     _insert(graph, float_graph, activations, weights, cut.constants)
     safe_point()
     run_stage(graph, JOINED)
-    if target.bias == "int32":
-        run_stage(graph, INT32_BIASES)
-    if target.relu_hides_blocks:
-        run_stage(graph, BLOCKS)
-    if half is not None:
-        graph.prune()
-        settle_names(graph, float_graph)  # `half.why_kept` takes the names of the file
-        graph.half = half
-        run_stage(graph, HALF)
+    for stage in stages_for(target, half=half is not None):
+        if stage is HALF:
+            graph.prune()
+            settle_names(graph, float_graph)  # `half.why_kept` takes the names of the file
+            graph.half = half
+        run_stage(graph, stage)
     packed = four_bit_weights(weights, chosen)
     proto = finish(graph, float_graph, dynamic_batch=dynamic_batch, four_bits=packed)
     check_written(proto, needed)

@@ -15,15 +15,22 @@ from qdq_workbench.graph.operators import MOVES, operators_of
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 PAIR_OPERATORS = operators_of("pair")
 NARROWING = "/Clip"  # suffix of the node that clips to the grid of a pair, where it does not fill its integer type
+IN_FLOAT = "/in_float"  # suffix of the Clip to the limits of a pair in front of a product with a float weight
 # QLinearConv, QGemm, QOrderedMatMul, ConvInteger, MatMulIntegerToFloat, DynamicQuantizeLinear: the standard's and ONNX
 # Runtime's operations on integers all carry one of these words.
 _ON_INTEGERS = re.compile(r"Q[A-Z]\w*|\w*Integer(ToFloat)?|DynamicQuantize\w*")
+_RUNNING_NUMBER = re.compile(r"__\d+$")
 _CONSTANTS = {
     "value_float": np.float32,
     "value_floats": np.float32,
     "value_int": np.int64,
     "value_ints": np.int64,
 }
+
+
+def keeps_in_float(node: onnx.NodeProto) -> bool:
+    """Return whether a node is a Clip, changing no value, that keeps ONNX Runtime from quantizing a float weight."""
+    return node.op_type == "Clip" and _RUNNING_NUMBER.sub("", node.name).endswith(IN_FLOAT)
 
 
 class QDQGraph:

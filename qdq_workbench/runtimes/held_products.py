@@ -12,7 +12,6 @@ from qdq_workbench.graph.model_graph import Node, Part
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.facts import PlanFacts
 from qdq_workbench.runtimes.few_bits import why_clipped, why_packed
-from qdq_workbench.runtimes.float_weights import judge_float_weight
 from qdq_workbench.runtimes.inner_layers import inner_products, is_transparent
 from qdq_workbench.runtimes.judge_layers import Verdict
 from qdq_workbench.runtimes.propagation import propagation_of
@@ -50,8 +49,7 @@ def judge_held(facts: PlanFacts, node: Node, product: Part) -> Verdict:
     fuses, tensor = own in {*_FUSED, "linear"}, facts.behind(node, _FUSED)
     has_pair = propagation_of(facts).pair_behind(tensor) is not None
     if weights:
-        rounded = not floats and needs_integers and fuses and has_pair
-        return judge_float_weight(weights[0], fix, rounded=rounded)
+        return "WEIGHT", f"its weight {weights[0]!r} stays in float", fix
     if floats:
         return "INPUT" if convolves else "WEIGHT-ONLY", "its input is not quantized", fix
     if packed := why_packed(facts, node):

@@ -11,14 +11,12 @@ from qdq_workbench.graph.block_axes import block_in_file
 from qdq_workbench.graph.kinds import ADDITIONS, DIRECT_CONVOLUTIONS, MATRIX_PRODUCTS, PADDINGS, TENSOR_PRODUCTS
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import multiplies_with_table
-from qdq_workbench.placement.lowering import is_per_channel
 from qdq_workbench.placement.placement import Placement
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.placement.wrong_kernels import is_softmax_of_one
 from qdq_workbench.runtimes.clipped_products import clipped_result, float_behind_clip
 from qdq_workbench.runtimes.facts import PlanFacts
 from qdq_workbench.runtimes.few_bits import why_clipped, why_packed
-from qdq_workbench.runtimes.float_weights import judge_float_weight
 from qdq_workbench.runtimes.held_products import held_product, judge_held
 from qdq_workbench.runtimes.inner_layers import (
     computes_several,
@@ -47,10 +45,6 @@ RULES = {
         _rule("VANISHES", "It has no operator in the file: it does nothing at inference, or its reader pads."),
         _rule("INPUT", "Every input must be quantized."),
         _rule("WEIGHT", "The weights must be quantized."),
-        _rule(
-            "OWN-WEIGHT",
-            "The runtime itself rounds the float weight of a Conv or Gemm between quantized tensors.",
-        ),
         _rule("WEIGHT-ONLY", "A matrix product of floats may read integer weights; it computes in float."),
         _rule(
             "BLOCKS",
@@ -85,7 +79,7 @@ RULES = {
         _rule("OPAQUE", "What happens inside a layer is not planned: it counts as float, whatever kernels it gets."),
     )
 }
-_ABSORBING = ("ORT-INTEGER", "ORT-FUSED", "ORT-VANISHES", "ORT-OWN-WEIGHT")
+_ABSORBING = ("ORT-INTEGER", "ORT-FUSED", "ORT-VANISHES")
 _GOOD = (*_ABSORBING, "ORT-BLOCKS")  # the kernel for blocks absorbs nothing behind it
 
 
@@ -148,18 +142,17 @@ def _activation(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
         return _activation_kernel(facts, node, name)
     if name not in _TARGET.fused_activations:
         return "ACTIVATION", f"{name} is computed in float; only ReLU is fused", []
-    nearest = producer = facts.absorber(facts.graph.producer(node.inputs[0]))
-    # The runtime may multiply a constant factor into the float weights of the layer in front of it.
-    while producer.is_operation and producer.inputs and _runtime_may_fold(producer):
-        producer = facts.absorber(facts.graph.producer(producer.inputs[0]))
+    producer = facts.absorber(facts.graph.producer(node.inputs[0]))
     product = producer.is_a(*MATRIX_PRODUCTS) and not producer.is_operation
     # A product and a ReLU become one kernel only with no float bias between them and a pair behind.
     if product and (
         clipped_result(facts, producer) is None or propagation_of(facts).pair_behind(node.outputs[0]) is None
     ):
-        return "ACTIVATION", f"it follows floats: {_why_floats(facts, nearest)}", []
-    if producer.name in integer and _last_of_kernel(facts, producer) == node.outputs[0]:
+        return "ACTIVATION", f"it follows floats: {_why_floats(facts, producer)}", []
+    if producer.name in integer and _behind(facts, producer) == node.outputs[0]:
         return "FUSED", f"computed by the integer kernel of {producer.name!r}", []
+    if producer.is_operation and producer.inputs and producer.name not in integer:
+        return "ACTIVATION", f"it follows floats: {_why_floats(facts, producer)}", []
     return "ACTIVATION", "no integer kernel stands before it that could absorb it", []
 
 
@@ -193,7 +186,7 @@ def _convolution(facts: PlanFacts, node: Node) -> Verdict:
     own = node.activation_name
     fusible = own in _TARGET.fused_activations | {"linear"}
     if weights:
-        return _float_weight(facts, node, weights[0], fix)
+        return "WEIGHT", f"its weight {weights[0]!r} stays in float", fix
     if inputs:
         return "INPUT", "its input is not quantized", fix
     if packed := why_packed(facts, node):
@@ -204,40 +197,8 @@ def _convolution(facts: PlanFacts, node: Node) -> Verdict:
     return _output(facts, tensor, "input, kernel and output are quantized")
 
 
-def _float_weight(facts: PlanFacts, node: Node, weight: str, fix: list[Fix]) -> Verdict:
-    """Judge a product with a float weight, which the runtime rounds itself between quantized input and output."""
-    fusible = node.activation_name in _TARGET.fused_activations | {"linear"}
-    tensor = _behind_runtime_folds(facts, node)
-    held = propagation_of(facts)
-    rounded = not held.float_inputs(node) and fusible and held.pair_behind(tensor) is not None
-    return judge_float_weight(weight, fix, rounded=rounded)
-
-
-def _last_of_kernel(facts: PlanFacts, node: Node) -> str:
-    """Return the output tensor of a layer's kernel, behind everything that is fused into it."""
-    return _behind_runtime_folds(facts, node) if facts.float_weights(node) else _behind(facts, node)
-
-
 def _behind(facts: PlanFacts, node: Node) -> str:
     return facts.behind(node, _TARGET.fused_activations)
-
-
-def _runtime_may_fold(node: Node) -> bool:
-    return node.is_a("BatchNormalization") or (node.is_operation and node.class_name == "Multiply")
-
-
-def _behind_runtime_folds(facts: PlanFacts, node: Node) -> str:
-    """Return the tensor behind the normalizations and constant factors that only the runtime folds, not the export."""
-    graph, last, bare = facts.graph, node, frozenset[str]()
-    tensor = facts.behind(last, bare)
-    while node.activation_name == "linear" and graph.has_one_use(tensor) and not facts.is_paired(tensor):
-        reader = graph.readers(tensor)[0][0]
-        norm = reader.is_a("BatchNormalization")
-        scaled = node.is_a(*DIRECT_CONVOLUTIONS) and is_per_channel(facts.graph, reader, node)
-        if not _runtime_may_fold(reader) or not (norm or scaled):
-            break
-        last, tensor = reader, facts.behind(reader, bare)
-    return _behind(facts, last)
 
 
 def _output(facts: PlanFacts, tensor: str, reason: str) -> Verdict:
@@ -253,8 +214,6 @@ def _product(facts: PlanFacts, node: Node) -> Verdict:
     """Judge a matrix product with a kernel; it may return floats, to which bias and activation are then applied."""
     fix: list[Fix] = [{"name": node.layer, "quantize_input": True, "quantize_weight": True}]
     weights = facts.float_weights(node)
-    if weights and _is_gemm(facts, node):
-        return _float_weight(facts, node, weights[0], fix)
     if weights:
         return "WEIGHT", f"its weight {weights[0]!r} stays in float", fix
     blocks = _in_blocks(facts, node)
@@ -296,12 +255,6 @@ def _block_of(node: Node, placed: Placement) -> int:
 
 def _has_kernel(size: int) -> bool:
     return size >= _SHORTEST_BLOCK and not size & (size - 1)
-
-
-def _is_gemm(facts: PlanFacts, node: Node) -> bool:
-    """Return whether a product becomes a Gemm, whose float weight the runtime rounds; that of a MatMul it does not."""
-    biased = facts.owns_bias(node) or bool(facts.merged_into(node))
-    return biased and len(facts.graph.tensors[node.outputs[0]].shape) == 2
 
 
 def _unless_clipped(facts: PlanFacts, node: Node, reason: str) -> Verdict:

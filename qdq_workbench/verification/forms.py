@@ -12,6 +12,7 @@ import onnx
 
 from qdq_workbench.export.passes.order import unfinished
 from qdq_workbench.export.planned_joins import PlannedJoins
+from qdq_workbench.export.target_stages import stages_for
 from qdq_workbench.onnx_graph.graph import Graph, standard_opset
 from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, constant_bytes
 from qdq_workbench.onnx_graph.qdq_graph import QDQGraph
@@ -33,7 +34,7 @@ def check_form(plan: PlacementPlan, typed: onnx.ModelProto) -> Check:
     target = plan.target_object
     graph.slow_transposes = target.slow_transposes
     graph.may_join = PlannedJoins(plan.graph, plan.onnx_lowering)
-    found = unfinished(graph, int32_biases=target.bias == "int32", blocks=target.relu_hides_blocks)
+    found = unfinished(graph, stages_for(target, half=True))
     if found:
         detail = first_few([f"{node.op} {node.name!r} was left by {each.name}" for each, node in found])
         return Check("form", passed=False, detail=detail)

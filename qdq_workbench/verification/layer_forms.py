@@ -15,7 +15,7 @@ from qdq_workbench.graph.contractions import product_terms
 from qdq_workbench.graph.kinds import UPSAMPLINGS
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.onnx_graph.graph import outer_reads
-from qdq_workbench.onnx_graph.qdq_graph import NARROWING, QDQGraph, subgraphs
+from qdq_workbench.onnx_graph.qdq_graph import NARROWING, QDQGraph, keeps_in_float, subgraphs
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.verification.lowered import layer_operators
 from qdq_workbench.verification.typed_file import TypedFile
@@ -71,7 +71,7 @@ def _is_beside_unknown(plan: PlacementPlan, layer: str) -> bool:
 def _left_over(file: TypedFile, calls: list[Node], nodes: list[onnx.NodeProto], opset: int) -> Iterator[str]:
     """Yield the operators of one layer that no file holds where the passes have worked."""
     call, plan = calls[0], file.plan
-    held = Counter(node.op_type for node in nodes if not node.name.endswith((NARROWING, *APART.values())))
+    held = Counter(node.op_type for node in nodes if not _changes_nothing(node))
     for operator in sorted(_UNFUSED.get(call.activation_name, frozenset()) & held.keys()):
         yield f"the {operator} of an activation in a form that no runtime fuses"
     if call.is_a("RMSNormalization") and any(_scales_reciprocal(file.graph, node) for node in nodes):
@@ -83,6 +83,11 @@ def _left_over(file: TypedFile, calls: list[Node], nodes: list[onnx.NodeProto], 
     if plan.onnx_lowering.nodes[call.name].operators == ("GlobalAveragePool",) and _is_pool(file, calls, nodes):
         yield "a ReduceMean between pairs, or over channels-first images, in place of a GlobalAveragePool"
     yield from (f"an Einsum that is a matrix product: {node.name!r}" for node in nodes if _is_product(node))
+
+
+def _changes_nothing(node: onnx.NodeProto) -> bool:
+    """Return whether a node is no part of what a layer computes, or stands for an operator that was written apart."""
+    return node.name.endswith((NARROWING, *APART.values())) or keeps_in_float(node)
 
 
 def _scales_reciprocal(graph: QDQGraph, node: onnx.NodeProto) -> bool:

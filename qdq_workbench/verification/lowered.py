@@ -17,7 +17,7 @@ from qdq_workbench.export.node_names import layer_of, layers_by_name
 from qdq_workbench.export.passes.keep_clips_from_blocks import APART
 from qdq_workbench.graph.operators import HELPERS, written_for
 from qdq_workbench.graph.twins import twins_of
-from qdq_workbench.onnx_graph.qdq_graph import NARROWING, PAIR_OPERATORS
+from qdq_workbench.onnx_graph.qdq_graph import NARROWING, PAIR_OPERATORS, keeps_in_float
 from qdq_workbench.placement.plan import PlacementPlan
 
 _NUMBER = re.compile(r"__\d+$")
@@ -164,7 +164,7 @@ def _operators_by_layer(
     clips = {f"{pair.name}{NARROWING}" for pair in plan.tensors}  # the Clip of a pair with less than 8 bits
     found: dict[str, Counter[str]] = {}
     for node in nodes:
-        if node.op_type in PAIR_OPERATORS or node.op_type in HELPERS or (node.op_type == "Clip" and node.name in clips):
+        if node.op_type in PAIR_OPERATORS or node.op_type in HELPERS or node.name in clips or keeps_in_float(node):
             continue
         layer = layer_of(node.name, layers)
         if layer is not None:

@@ -26,7 +26,12 @@ _IN_ANY_LAYOUT = operators.WINDOWED | operators.operators_of("arithmetic", "clip
 
 
 def product_differences(file: TypedFile) -> Iterator[str]:
-    """Yield where a layer with an integer weight stands in a file in a form without an integer kernel."""
+    """Yield where a layer with an integer weight stands in a file in a form without an integer kernel.
+
+    And where the runtime would quantize the weight of a layer that the plan leaves in float.
+    """
+    if file.plan.target_object.quantizes_float_weights:
+        yield from _quantized_by_runtime(file)
     for placement in file.plan.placements:
         call = None if placement.weight is None else file.plan.graph.calls(placement.layer)[0]
         if call is None or call.opaque or call.is_operation or not call.is_a(*CONVOLUTIONS, *MATRIX_PRODUCTS):
@@ -38,6 +43,18 @@ def product_differences(file: TypedFile) -> Iterator[str]:
         for node in file.graph.readers(weight):
             if node.op_type in operators.WEIGHTED and node.input[1] == weight:
                 yield from (f"{placement.layer!r} {wrong}" for wrong in _of_product(file, placement, call, node))
+
+
+def _quantized_by_runtime(file: TypedFile) -> Iterator[str]:
+    for layer in file.layers:
+        for node in file.nodes(layer):
+            weight = None if node.op_type not in _KERNEL_READERS else file.graph.constant(node.input[1])
+            if weight is None or weight.dtype != np.float32 or file.graph.dequantize_of(node.input[0]) is None:
+                continue
+            bias = node.input[2] if len(node.input) > 2 else ""
+            behind = list(file.behind(node.output[0], operators.CLIPS | operators.HELPERS))
+            if len(behind) == 1 and behind[0].op_type == QUANTIZE and (not bias or file.graph.is_constant(bias)):
+                yield f"{layer!r} has a float weight between two pairs, which ONNX Runtime would quantize itself"
 
 
 def _of_product(file: TypedFile, placement: Placement, call: Node, node: onnx.NodeProto) -> Iterator[str]:

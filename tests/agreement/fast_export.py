@@ -25,7 +25,8 @@ from qdq_workbench.export.keras_side.cut_model import CutModel
 from qdq_workbench.export.keras_side.float_graph import convert_float
 from qdq_workbench.export.moved_scales import moved
 from qdq_workbench.export.passes.drop_identities import drop_identities
-from qdq_workbench.export.passes.order import FLOAT, INT32_BIASES, JOINED, run_stage
+from qdq_workbench.export.passes.order import FLOAT, JOINED, run_stage
+from qdq_workbench.export.target_stages import stages_for
 from qdq_workbench.graph.never_negative import is_never_negative
 from qdq_workbench.graph.op_kinds import vanishes
 from qdq_workbench.graph_builder import bind_graph, layer_weights, output_names
@@ -117,8 +118,8 @@ class FastExport:
             graph.outputs.pop(source, None)
         graph.prune()
         run_stage(graph, JOINED)
-        if get_target(plan.target).bias == "int32":
-            run_stage(graph, INT32_BIASES)
+        for stage in stages_for(get_target(plan.target), half=False):
+            run_stage(graph, stage)
         ends = dataclasses.replace(
             self._float.ends,
             sources={name: source for name, (source, _) in pairs.items()},

@@ -120,24 +120,6 @@ def test_what_was_timed_for_another_target_is_remarked_on(result):
     assert dataclasses.replace(timed, plan=other).to_dict()["target_remark"] == remark
 
 
-def test_layers_in_float_whose_weights_the_runtime_rounds_are_remarked_on(result):
-    names = [f"conv{k}" for k in range(8)]
-    plan = qdq.plan_placement(chain(*(("Conv2D", name) for name in names)), target="onnxruntime")
-
-    def kept(*layers):
-        levels = dict.fromkeys(layers, FLOAT)
-        return dataclasses.replace(result, plan=raise_layers(plan, levels), best=step(levels=levels))
-
-    assert kept().rounding_remark == ""
-    assert kept("conv0", "conv1").rounding_remark == "", "the second one reads floats, the first one has no pair behind"
-    one = kept("conv3")
-    assert "weights of 1 layers between two pairs, with one scale in all: 'conv3'. Acc" in one.rounding_remark
-    assert one.rounding_remark in one.summary().splitlines()
-    assert one.to_dict()["rounding_remark"] == one.rounding_remark
-    many = kept(*names[1:7:2], "conv7")
-    assert "weights of 3 layers" in many.rounding_remark
-
-
 def test_a_processor_whose_timed_kernels_saturate_is_remarked_on(result):
     here = dataclasses.replace(result, saturates=True)
 

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from keras import layers, ops
 from pass_contracts import contracts_watched
-from pass_models import images, in_blocks, looping, quantized, sequences, transformed
+from pass_models import images, in_blocks, looping, partly_float, quantized, sequences, transformed
 from small_models import samples
 
 import qdq_workbench as qdq
@@ -49,7 +49,7 @@ UNCHANGED = {"", "the same file"}
 def exported(tmp_path_factory):
     """The models, each with the path of its file and the passes that worked on it; every contract was kept."""
     found = {}
-    for make in (in_blocks, sequences, transformed, images, looping):  # the cheapest first: one each is enough
+    for make in (in_blocks, partly_float, sequences, transformed, images, looping):  # the cheapest first: one each is enough
         q_model = quantized(make)
         with contracts_watched() as seen:
             path = qdq.export_onnx(q_model, tmp_path_factory.mktemp(make.__name__) / "model.onnx").path
@@ -91,10 +91,12 @@ def cut_once(q_model, **options):
 
 def with_pass(building, monkeypatch, name, change):
     """Let the stages of an export run a changed pass in place of the one of that name."""
-    for stage in ("OPENED", "FLOAT", "JOINED", "INT32_BIASES", "BLOCKS", "HALF"):
-        known = getattr(building, stage)
+    for stage in ("OPENED", "FLOAT", "JOINED", "INT32_BIASES", "BLOCKS", "HALF", "FLOAT_WEIGHTS"):
+        known = getattr(order, stage)
         passes = tuple(p if p.name != name else dataclasses.replace(p, run=change(p.run)) for p in known.passes)
-        monkeypatch.setattr(building, stage, dataclasses.replace(known, passes=passes))
+        changed = dataclasses.replace(known, passes=passes)
+        for module in (order, building):
+            monkeypatch.setattr(module, stage, changed, raising=False)
 
 
 def test_every_pass_works_on_some_model_and_the_files_verify(exported):

@@ -111,7 +111,7 @@ def test_its_fix_makes_it_int8(case, tmp_path):
     ("entry", "rule"),
     [
         ({"quantize_input": False}, "ORT-INPUT"),
-        ({"quantize_weight": False}, "ORT-OWN-WEIGHT"),
+        ({"quantize_weight": False}, "ORT-WEIGHT"),
         ({"quantize_input": False, "quantize_weight": False}, "ORT-WEIGHT"),
     ],
 )

@@ -67,20 +67,12 @@ class TestProducts:
         maker.add("Dense", "next", "act", weights=weights, shape=shape)
         return explained(maker.graph("next"), **entries)
 
-    def test_a_float_weight_of_a_gemm_is_rounded_by_the_runtime_between_pairs(self):
-        float_weight = {"quantize_weight": False}
-        found = self.dense((None, 4), dense=float_weight, act=OUTPUT)
-        assert found.for_layer("dense").rule == "ORT-OWN-WEIGHT"
-        assert found.for_layer("act").rule == "ORT-FUSED"
-        assert self.dense((None, 7, 4), dense=float_weight, act=OUTPUT).for_layer("dense").rule == "ORT-WEIGHT"
-        assert self.dense((None, 4), bias=False, dense=float_weight, act=OUTPUT).for_layer("dense").rule == "ORT-WEIGHT"
-        no_input = {**float_weight, "quantize_input": False}
-        assert self.dense((None, 4), dense=no_input, act=OUTPUT).for_layer("dense").rule == "ORT-WEIGHT"
-
-    def test_an_activation_inside_keeps_the_runtime_from_rounding_a_float_weight(self):
-        for activation, rule in (("relu", "OWN-WEIGHT"), ("silu", "WEIGHT")):
-            graph = chain(("Conv2D", "conv", {"activation": activation}), NEXT)
-            assert verdict(graph, "conv", conv={"quantize_weight": False})[0] == rule
+    @pytest.mark.parametrize("shape", [(None, 4), (None, 7, 4)])
+    @pytest.mark.parametrize("bias", [False, True])
+    def test_a_float_weight_leaves_a_product_and_its_activation_in_float(self, shape, bias):
+        found = self.dense(shape, bias=bias, dense={"quantize_weight": False}, act=OUTPUT)
+        assert (found.for_layer("dense").rule, found.for_layer("dense").status) == ("ORT-WEIGHT", "float")
+        assert found.for_layer("act").status == "float"
 
     def test_a_float_input_leaves_the_weights_to_be_read(self):
         found = explained(chain(("Dense", "dense")), dense={"quantize_input": False}).for_layer("dense")

@@ -163,7 +163,7 @@ FAULTS = (
         ({"name": "first", **OFF}, {"name": "x", **NO_INPUT}),
     ),
     Fault("conv_all", PLAIN, "x", "ORT-WEIGHT", "'kernel' stays in float", ({"name": ["first", "x"], **OFF},)),
-    Fault("conv_weight", PLAIN, "x", "ORT-OWN-WEIGHT", "one scale in all", ({"name": "x", **NO_WEIGHT},)),
+    Fault("conv_weight", PLAIN, "x", "ORT-WEIGHT", "'kernel' stays in float", ({"name": "x", **NO_WEIGHT},)),
     Fault(
         "dense_input", dense, "x", "ORT-WEIGHT-ONLY", "input is not quantized", ({"name": ["gap", "x"], **NO_INPUT},)
     ),
@@ -291,11 +291,11 @@ FAULTS = (
         "shifted",
         shifted_by_three,
         "x",
-        "ORT-OWN-WEIGHT",
-        "one scale in all",
+        "ORT-WEIGHT",
+        "stays in float",
         ({"name": "x", **NO_WEIGHT}, {"name": "relu6", "quantize_weight": False, "quantize_output": True}),
     ),
-    Fault("scaled", scaled_by_half, "x", "ORT-OWN-WEIGHT", "one scale in all", ({"name": "x", **NO_WEIGHT},)),
+    Fault("scaled", scaled_by_half, "x", "ORT-WEIGHT", "stays in float", ({"name": "x", **NO_WEIGHT},)),
     Fault("scaled_relu", scaled_behind_relu, "x", "ORT-WEIGHT", "stays in float", ({"name": "x", **NO_WEIGHT},)),
     Fault("by_position", shifted_by_position, "x", "ORT-WEIGHT", "stays in float", ({"name": "x", **NO_WEIGHT},)),
     Fault("operation", one(named(ops.relu)), "first", "ORT-INTEGER", "are quantized"),

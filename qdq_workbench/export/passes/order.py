@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from qdq_workbench.export.passes import (
     carry_into_loops,
@@ -20,6 +20,7 @@ from qdq_workbench.export.passes import (
     fold_pads,
     keep_biases_of_sequences_apart,
     keep_clips_from_blocks,
+    keep_weights_in_float,
     move_to_channels_first,
     quantize_biases,
     restore_batched_matmul,
@@ -104,16 +105,20 @@ BLOCKS = Stage(
     (keep_clips_from_blocks.PASS,),
 )
 HALF = Stage("half", "finished, in float32, for files in half precision", (to_half.PASS,))
-STAGES = (OPENED, FLOAT, JOINED, INT32_BIASES, BLOCKS, HALF)
+FLOAT_WEIGHTS = Stage(
+    "float weights",
+    "finished, for runtimes that quantize float weights themselves",
+    (keep_weights_in_float.PASS,),
+)
+STAGES = (OPENED, FLOAT, JOINED, INT32_BIASES, BLOCKS, HALF, FLOAT_WEIGHTS)
 
 
-def unfinished(graph: Graph, *, int32_biases: bool, blocks: bool = False) -> list[tuple[GraphPass, Node]]:
+def unfinished(graph: Graph, last: Iterable[Stage]) -> list[tuple[GraphPass, Node]]:
     """Return the nodes of a finished graph that violate the postcondition of a pass, each with that pass.
 
-    The graph has shapes and its target's `slow_transposes`; `blocks` is the target's `relu_hides_blocks`.
+    The graph has shapes and its target's `slow_transposes`; `last` are the stages after `JOINED` for its target.
     """
-    stages = (FLOAT, JOINED, *((INT32_BIASES,) if int32_biases else ()), *((BLOCKS,) if blocks else ()), HALF)
-    passes = dict.fromkeys(graph_pass for stage in stages for graph_pass in stage.passes)
+    passes = dict.fromkeys(graph_pass for stage in (FLOAT, JOINED, *last) for graph_pass in stage.passes)
     return [(graph_pass, node) for graph_pass in passes for node in graph_pass.denied_by(graph)]
 
 

@@ -60,6 +60,7 @@ ONNXRUNTIME = TARGETS.add(
         block_sizes=frozenset({16, 32, 64, 128, 256}),
         other_blocks=True,
         relu_hides_blocks=True,
+        quantizes_float_weights=True,
         documentation="https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html",
         version="1.32",
     ),
