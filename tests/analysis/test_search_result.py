@@ -10,7 +10,7 @@ from mock_graphs import chain
 
 import qdq_workbench as qdq
 from qdq_workbench.analysis.cost import layer_costs
-from qdq_workbench.analysis.levels import FLOAT, raise_layers
+from qdq_workbench.analysis.levels import FLOAT
 from qdq_workbench.analysis.search_result import SearchResult, SearchStep, cost_of, with_front
 from qdq_workbench.errors import SpecError
 

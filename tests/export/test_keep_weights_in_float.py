@@ -17,6 +17,21 @@ from qdq_workbench.verification.forms import form_differences, with_shapes
 IMAGE, ROW, FRAMES = (8, 8, 4), (6,), (3, 8, 8, 4)
 
 
+def folded(x):
+    """A convolution into which a normalization is folded."""
+    return layers.BatchNormalization(name="norm")(layers.Conv2D(4, 3, name="x")(x))
+
+
+def normalized(x):
+    """A product without a bias, into which a normalization is folded."""
+    return layers.BatchNormalization(name="norm")(layers.Dense(4, use_bias=False, name="x")(x))
+
+
+def moved(x):
+    """A convolution whose result is moved in front of the pair behind it."""
+    return layers.Reshape((4, 16, 4), name="turned")(layers.Conv2D(4, 1, name="x")(x))
+
+
 def scaled(x):
     """A convolution whose result is multiplied by constants, which ONNX Runtime multiplies into a float weight."""
     return layers.Conv2D(4, 3, name="x")(x) * np.linspace(0.5, 2, 4, dtype="float32")
@@ -29,19 +44,19 @@ def shared_norm(x):
 
 
 CASES = {
-    "conv": (IMAGE, lambda x: layers.Conv2D(4, 3, name="x")(x)),
-    "no bias": (IMAGE, lambda x: layers.Conv2D(4, 3, use_bias=False, name="x")(x)),
-    "relu": (IMAGE, lambda x: layers.Conv2D(4, 3, activation="relu", name="x")(x)),
-    "depthwise": (IMAGE, lambda x: layers.DepthwiseConv2D(3, name="x")(x)),
-    "transposed": (IMAGE, lambda x: layers.Conv2DTranspose(4, 3, name="x")(x)),
-    "folded": (IMAGE, lambda x: layers.BatchNormalization(name="norm")(layers.Conv2D(4, 3, name="x")(x))),
-    "moved": (IMAGE, lambda x: layers.Reshape((4, 16, 4), name="turned")(layers.Conv2D(4, 1, name="x")(x))),
-    "scaled": (IMAGE, scaled),
-    "shared norm": (IMAGE, shared_norm),
-    "dense": (ROW, lambda x: layers.Dense(4, name="x")(x)),
-    "dense relu": (ROW, lambda x: layers.Dense(4, activation="relu", name="x")(x)),
-    "dense norm": (ROW, lambda x: layers.BatchNormalization(name="norm")(layers.Dense(4, use_bias=False, name="x")(x))),
-    "steps": (FRAMES, lambda x: layers.TimeDistributed(layers.Conv2D(4, 3), name="x")(x)),
+    "conv": (IMAGE, lambda: layers.Conv2D(4, 3, name="x")),
+    "no bias": (IMAGE, lambda: layers.Conv2D(4, 3, use_bias=False, name="x")),
+    "relu": (IMAGE, lambda: layers.Conv2D(4, 3, activation="relu", name="x")),
+    "depthwise": (IMAGE, lambda: layers.DepthwiseConv2D(3, name="x")),
+    "transposed": (IMAGE, lambda: layers.Conv2DTranspose(4, 3, name="x")),
+    "folded": (IMAGE, lambda: folded),
+    "moved": (IMAGE, lambda: moved),
+    "scaled": (IMAGE, lambda: scaled),
+    "shared norm": (IMAGE, lambda: shared_norm),
+    "dense": (ROW, lambda: layers.Dense(4, name="x")),
+    "dense relu": (ROW, lambda: layers.Dense(4, activation="relu", name="x")),
+    "dense norm": (ROW, lambda: normalized),
+    "steps": (FRAMES, lambda: layers.TimeDistributed(layers.Conv2D(4, 3), name="x")),
 }
 
 
@@ -51,7 +66,7 @@ def partly_float(case, *, quantize_input=True):
     shape, middle = CASES[case]
     data = keras.Input(shape, name="data")
     first, last = (layers.Dense(shape[-1], name=name) for name in ("first", "last"))
-    model = keras.Model(data, last(middle(first(data))))
+    model = keras.Model(data, last(middle()(first(data))))
     for weight in model.trainable_weights:
         weight.assign(np.random.default_rng(0).uniform(-1, 1, weight.shape))
     spec = qdq.QuantizationSpec()
@@ -131,9 +146,9 @@ def test_layers_that_read_floats_and_files_for_others_get_no_clip(tmp_path):
 
 
 def between_pairs(text=""):
-    """Return DequantizeLinear, Gemm, ReLU and QuantizeLinear in a row; lines of `text` replace those with their output."""
+    """Return DequantizeLinear, Gemm, ReLU and QuantizeLinear; lines of `text` replace those with their output."""
     lines = {
-        line.split(" = ")[0].split()[-1]: line
+        line.partition(" = ")[0]: line
         for line in (
             "scale = Constant <value = float {0.5}> ()",
             "zero = Constant <value = uint8 {3}> ()",
@@ -146,12 +161,9 @@ def between_pairs(text=""):
             *filter(None, map(str.strip, text.splitlines())),
         )
     }
-    body = "\n".join(lines.values())
-    return Graph(
-        onnx.parser.parse_model(
-            f'<ir_version: 9, opset_import: ["" : 19]> g (uint8[2, 2] codes, float[2, 2] other) => (uint8[2, 2] result) {{{body}}}'
-        )
-    )
+    head = '<ir_version: 9, opset_import: ["" : 19]>'
+    ends = "g (uint8[2, 2] codes, float[2, 2] other) => (uint8[2, 2] result)"
+    return Graph(onnx.parser.parse_model(f"{head} {ends} {{{chr(10).join(lines.values())}}}"))
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,8 @@ UNCHANGED = {"", "the same file"}
 def exported(tmp_path_factory):
     """The models, each with the path of its file and the passes that worked on it; every contract was kept."""
     found = {}
-    for make in (in_blocks, partly_float, sequences, transformed, images, looping):  # the cheapest first: one each is enough
+    # The cheapest first: one each is enough.
+    for make in (in_blocks, partly_float, sequences, transformed, images, looping):
         q_model = quantized(make)
         with contracts_watched() as seen:
             path = qdq.export_onnx(q_model, tmp_path_factory.mktemp(make.__name__) / "model.onnx").path

@@ -88,7 +88,10 @@ def test_a_fault_of_the_exporter_is_found(fault, q_models, monkeypatch):
     assert any(fault.said in each for each in [*failed, report.form_remark]), report.summary()
 
 
-@pytest.mark.parametrize("name", ["block", "in_blocks", "images", "looping", "partly_float", "sequences", "transformed"])
+MODELS = ("block", "in_blocks", "images", "looping", "partly_float", "sequences", "transformed")
+
+
+@pytest.mark.parametrize("name", MODELS)
 @pytest.mark.usefixtures("silent")
 def test_without_a_fault_the_files_verify(name, q_models):
     report = verify.verify_model(PATH, built(q_models[name], half=False), q_models[name], None)
