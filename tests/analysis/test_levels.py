@@ -118,3 +118,16 @@ def test_moved_pairs_keep_what_a_quantize_config_gives(level):
     assert pairs_of(found) == pairs_of(wanted)
     (kernel,) = (p for p in found.placements if p.tensor == "hidden/kernel")
     assert (kernel.quantizer.num_bits, kernel.method.name) == (5, "lsq")
+
+
+@pytest.mark.parametrize("target", ["onnxruntime", "openvino", "tensorrt"])
+def test_a_layer_at_level_float_is_computed_in_float(target):
+    """What a search measures as float must be float in the runtime, and not quantized there for other reasons."""
+    model = keras.applications.MobileNetV2(input_shape=(32, 32, 3), alpha=0.35, weights=None, classes=4)
+    plan = qdq.plan_placement(model, target=target)
+    layers = dict.fromkeys(placement.layer for placement in plan.placements if placement.site == "weight")
+
+    told = {name: qdq.explain(raise_layers(plan, {name: FLOAT})).for_layer(name).status for name in layers}
+
+    assert len(told) > 50
+    assert set(told.values()) == {"float"}, [name for name, status in told.items() if status != "float"]
