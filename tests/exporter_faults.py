@@ -94,6 +94,14 @@ IN_PASSES = [
         "scale is not the product",
     ),
     _pass(
+        "join_hard_sigmoids",
+        "    for last in graph.sorted_nodes():",
+        "    for last in []:",
+        "transformed",
+        "the Clip of",
+    ),
+    _pass("join_hard_sigmoids", "beta=_SHIFT / _WIDTH", "beta=0.4", "transformed", "tensor by tensor"),
+    _pass(
         "keep_clips_from_blocks", 'weight.op != "Deq', 'weight.op == "Deq', "in_blocks", "hides its weight in blocks"
     ),
     _pass(

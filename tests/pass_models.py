@@ -39,6 +39,7 @@ def transformed():
     tokens = keras.Input((4, 6), name="tokens")
     x = layers.LayerNormalization(name="norm")(layers.Dense(6, name="dense")(tokens))
     x = layers.Dense(6, activation="gelu", name="gelu")(x)
+    x = layers.Activation("hard_silu", name="hard")(x)
     x = layers.RMSNormalization(name="rms")(layers.Dense(6, name="middle")(x))
     return keras.Model(tokens, layers.Dense(3, name="head")(x))
 

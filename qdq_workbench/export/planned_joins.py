@@ -14,8 +14,9 @@ from qdq_workbench.placement.lowering import Lowering
 class PlannedJoins:
     """Tells the passes whether they may join two nodes, according to the lowering of the plan.
 
-    A join is allowed where the layer of a node is not known, or the lowering does not list the operators of one of the
-    layers; but padding moves only where the plan knows of it, because a pair behind it then has another shape.
+    A join is allowed where the layer of a node is not known, or the lowering does not list the operators of the layer
+    that a node shall join; but not out of such a layer: the addition in a hard sigmoid is no bias of the layer before
+    it, and padding in front of a pair would give it another shape.
 
     Args:
         graph: The graph of the plan.
@@ -42,7 +43,9 @@ class PlannedJoins:
         one, other = (layer_of(self._final_name(node.name), self._layers) for node in (part, whole))
         if one is None or other is None or one == other:
             return True
-        if not (self._known[one] and self._known[other]):
-            return part.op != "Pad" or self._known[one]
+        if not self._known[one]:
+            return False
+        if not self._known[other]:
+            return True
         # TensorFlow may name a convolution after an operation that TensorFlow itself fused into it.
         return bool(self._into[one] & {other, *self._into[other]})

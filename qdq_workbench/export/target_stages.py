@@ -17,6 +17,7 @@ def stages_for(target: Target, *, half: bool) -> tuple[order.Stage, ...]:
     wanted = {
         order.INT32_BIASES: target.bias == "int32",
         order.BLOCKS: target.relu_hides_blocks,
+        order.HARD_SIGMOIDS: target.joins_hard_sigmoids,
         order.HALF: half,
         order.FLOAT_WEIGHTS: target.quantizes_float_weights,
     }

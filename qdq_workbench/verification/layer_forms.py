@@ -28,6 +28,8 @@ _UNFUSED = {
     "gelu": frozenset({"Neg", "Sub"}),
     "clipped_relu": frozenset({"Max", "Min", "Relu"}),
 }
+# Of those that are in the file as HardSigmoid for some targets.
+_STEPS = dict.fromkeys(("hard_sigmoid", "hard_silu"), frozenset({"Clip"}))
 
 
 def layer_differences(file: TypedFile, opset: int) -> Iterator[str]:
@@ -72,7 +74,10 @@ def _left_over(file: TypedFile, calls: list[Node], nodes: list[onnx.NodeProto], 
     """Yield the operators of one layer that no file holds where the passes have worked."""
     call, plan = calls[0], file.plan
     held = Counter(node.op_type for node in nodes if not _changes_nothing(node))
-    for operator in sorted(_UNFUSED.get(call.activation_name, frozenset()) & held.keys()):
+    unfused = _UNFUSED.get(call.activation_name, frozenset())
+    if plan.target_object.joins_hard_sigmoids:
+        unfused |= _STEPS.get(call.activation_name, frozenset())
+    for operator in sorted(unfused & held.keys()):
         yield f"the {operator} of an activation in a form that no runtime fuses"
     if call.is_a("RMSNormalization") and any(_scales_reciprocal(file.graph, node) for node in nodes):
         yield "a normalization by a Reciprocal, which no runtime fuses"

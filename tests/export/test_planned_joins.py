@@ -20,7 +20,9 @@ def joins(part, whole):
     maker.add("ZeroPadding2D", "kept", "again", settings={"padding": [[1, 1], [1, 1]]})
     maker.add("MaxPooling2D", "pool", "kept", settings={"pool_size": [3, 3]})
     maker.add("Conv2D", "own", "pool", opaque="call is overridden")
-    graph = maker.graph("own")
+    maker.add("Conv2D", "last", "own")
+    maker.add("Activation", "hard", "last", settings={"activation": "hard_sigmoid"})
+    graph = maker.graph("hard")
     return PlannedJoins(graph, lower(graph, []))(Node("Pad", [], [], name=part), Node("Conv", [], [], name=whole))
 
 
@@ -37,6 +39,8 @@ def joins(part, whole):
         ("kept/Pad", "own/convolution", True),  # the plan does not know what a layer of the user's own is in a file
         ("own/Pad", "conv/convolution", False),  # a pair between the two would have another shape than the model's
         ("own/Pad", "own/convolution", True),
+        ("hard/add", "last/convolution", False),  # it is no bias
+        ("hard/add", "hard/truediv", True),
         ("tf2onnx__12", "conv/convolution", True),  # of no layer
     ],
 )

@@ -18,6 +18,7 @@ from qdq_workbench.export.passes import (
     fix_reshape_sizes,
     fold_bias_additions,
     fold_pads,
+    join_hard_sigmoids,
     keep_biases_of_sequences_apart,
     keep_clips_from_blocks,
     keep_weights_in_float,
@@ -104,13 +105,16 @@ BLOCKS = Stage(
     "in its final form, for targets where a ReLU hides weights in blocks",
     (keep_clips_from_blocks.PASS,),
 )
+HARD_SIGMOIDS = Stage(
+    "hard sigmoids", "in its final form, for runtimes with a kernel for HardSigmoid", (join_hard_sigmoids.PASS,)
+)
 HALF = Stage("half", "finished, in float32, for files in half precision", (to_half.PASS,))
 FLOAT_WEIGHTS = Stage(
     "float weights",
     "finished, for runtimes that quantize float weights themselves",
     (keep_weights_in_float.PASS,),
 )
-STAGES = (OPENED, FLOAT, JOINED, INT32_BIASES, BLOCKS, HALF, FLOAT_WEIGHTS)
+STAGES = (OPENED, FLOAT, JOINED, INT32_BIASES, BLOCKS, HARD_SIGMOIDS, HALF, FLOAT_WEIGHTS)
 
 
 def unfinished(graph: Graph, last: Iterable[Stage]) -> list[tuple[GraphPass, Node]]:

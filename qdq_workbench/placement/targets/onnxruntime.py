@@ -61,6 +61,7 @@ ONNXRUNTIME = TARGETS.add(
         other_blocks=True,
         relu_hides_blocks=True,
         quantizes_float_weights=True,
+        joins_hard_sigmoids=True,
         documentation="https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html",
         version="1.32",
     ),

@@ -48,8 +48,10 @@ class Target:
         whole_blocks: Whether the size of the axis along which blocks lie must be a multiple of the block size.
         relu_hides_blocks: Whether a ReLU directly after a matrix product prevents the kernel for weights in blocks, so
             that a file holds the ReLU as a maximum.
-        quantizes_float_weights: Whether the runtime itself quantizes a float weight between two pairs, so that a file has a
-            Clip in front of such a product, which prevents it.
+        quantizes_float_weights: Whether the runtime itself quantizes a float weight between two pairs, so that a file
+            has a Clip in front of such a product, which prevents it.
+        joins_hard_sigmoids: Whether a HardSigmoid is faster than its three steps, so that a file has the one operator;
+            other runtimes fuse the steps.
         slow_transposes: Whether a change of layout takes longer than a layer normalization in separate operators, so
             that a file holds those of images in separate operators, channels first like the convolutions around them.
         file: The format of the runtime's files, "onnx" or "tflite".
@@ -86,6 +88,7 @@ class Target:
     whole_blocks: bool = False
     relu_hides_blocks: bool = False
     quantizes_float_weights: bool = False
+    joins_hard_sigmoids: bool = False
     slow_transposes: bool = False
     file: Literal["onnx", "tflite"] = "onnx"
     half_scales: bool = False
