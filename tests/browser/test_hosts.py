@@ -142,7 +142,7 @@ def test_the_whole_bench_in_voila(open_page):
     bench.root.locator(".qdq-chip", has_text="PTQ").wait_for()
     bench.badge("stem_conv", "weight").click()
     bench.layer("stem_conv").locator(".qdqw-badge.weight.none").wait_for()
-    bench.root.locator(".qdq-verdict", has_text="rounds it with one scale in all").wait_for()
+    bench.root.locator(".qdq-verdict", has_text="its weight 'kernel' stays in float").wait_for()
     bench.open("Sensitivity")
     bench.click("Find sensitive layers")
     bench.root.locator(".main-svg:visible").first.wait_for()
@@ -190,7 +190,7 @@ def test_the_whole_bench_in_marimo(open_page):
     graphs.nth(0).locator("g.qdqw-unit", has_text="stem_conv").locator(".qdqw-badge.weight").click()
     for graph in (graphs.nth(0), graphs.nth(1)):
         graph.locator("g.qdqw-unit", has_text="stem_conv").locator(".qdqw-badge.weight.none").wait_for()
-    graphs.nth(1).get_by_text("-2 pairs", exact=True).wait_for()
+    graphs.nth(1).get_by_text("-2 pairs, 2 layers now in float", exact=True).wait_for()
     graphs.nth(1).locator("g.qdqw-unit", has_text="head").locator("text.title").click()
     page.get_by_text("Selected: head. Pairs: 3.").wait_for()
     panes_in_marimo(page)
