@@ -52,7 +52,7 @@ def _quantized_by_runtime(file: TypedFile) -> Iterator[str]:
             if weight is None or weight.dtype != np.float32 or file.graph.dequantize_of(node.input[0]) is None:
                 continue
             bias = node.input[2] if len(node.input) > 2 else ""
-            behind = list(file.behind(node.output[0], operators.CLIPS | operators.HELPERS))
+            behind = list(file.behind(node.output[0], operators.CLIPS | operators.PROPAGATING))
             if len(behind) == 1 and behind[0].op_type == QUANTIZE and (not bias or file.graph.is_constant(bias)):
                 yield f"{layer!r} has a float weight between two pairs, which ONNX Runtime would quantize itself"
 

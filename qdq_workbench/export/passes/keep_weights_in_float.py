@@ -18,7 +18,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from qdq_workbench.export.passes.contract import GraphPass
-from qdq_workbench.graph.operators import CLIPS, PROPAGATING, WEIGHTED, operators_of
+from qdq_workbench.graph.operators import CLIPS, MOVES, PROPAGATING, WEIGHTED, operators_of
 from qdq_workbench.onnx_graph.graph import Graph, Node
 from qdq_workbench.onnx_graph.qdq_graph import IN_FLOAT
 
@@ -83,9 +83,10 @@ def _is_constant_beside(graph: Graph, node: Node, tensor: str) -> bool:
 
 
 def _pair_before(graph: Graph, node: Node) -> Node | None:
-    """Return the DequantizeLinear with one scale that a node reads, over operators through which pairs are moved."""
+    """Return the DequantizeLinear with one scale that a node reads, over operators that move or pad values."""
     producer = graph.producer(node.inputs[0])
-    while producer is not None and producer.op in PROPAGATING:
+    # ONNX Runtime moves pairs through some of them, and folds paddings before it looks for weights.
+    while producer is not None and producer.op in MOVES:
         producer = graph.producer(producer.inputs[0])
     if producer is None or producer.op != "DequantizeLinear":
         return None
