@@ -69,7 +69,7 @@ def measure(name: str, folder: pathlib.Path, rounds: int, threads: int) -> None:
     data = np.random.default_rng(0).uniform(size=(16, *model.input_shape[1:])).astype(np.float32)
     q_model = written(model, folder / "int8.onnx", data, None)
     written(model, folder / "float_stem.onnx", data, stem_in_float())
-    qdq.files.export_float_onnx(model, folder / "float.onnx")
+    qdq.files.export_float_onnx(model, folder / "float.onnx", target="onnxruntime")
     settings = {"threads": threads, "rounds": rounds}
     beside = qdq.profiling.profile_onnx(folder / "int8.onnx", baseline=folder / "float.onnx", **settings)
     stem = next(gain for gain in beside.gains if "stem" in gain.layers)

@@ -73,7 +73,7 @@ def main() -> None:
             qdq.calibrate(q_model, data, verbose=False)
             files = {
                 "INT8": qdq.export_onnx(q_model, folder / "int8.onnx").path,
-                "float": qdq.export_float_onnx(model, folder / "float.onnx"),
+                "float": qdq.export_float_onnx(model, folder / "float.onnx", target="onnxruntime"),
             }
             for kind, path in files.items():
                 cost = overhead(options.rounds, options.threads)

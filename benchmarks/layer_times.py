@@ -96,7 +96,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as place:
             folder, model = pathlib.Path(place), NETWORKS[name]()
             data = np.random.default_rng(0).uniform(0, 1, (4, *model.input_shape[1:])).astype("float32")
-            floats = qdq.export_float_onnx(model, folder / "float.onnx")
+            floats = qdq.export_float_onnx(model, folder / "float.onnx", target="onnxruntime")
             path = quantized(model, folder, "int8", data)
             report = qdq.profile_onnx(path, threads=options.threads, rounds=options.rounds, baseline=floats)
             sums(f"{name}, INT8", report)

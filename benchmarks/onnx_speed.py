@@ -56,7 +56,7 @@ def with_biases(model: keras.Model) -> keras.Model:
 
 def write_files(model: keras.Model, data: np.ndarray, folder: pathlib.Path) -> dict[str, pathlib.Path]:
     """Write the float file, ours, and two of quantize_static's."""
-    paths = {"float": qdq.export_float_onnx(model, folder / "float.onnx")}
+    paths = {"float": qdq.export_float_onnx(model, folder / "float.onnx", target="onnxruntime")}
     q_model = qdq.quantize_model(model, custom_qdq_cases=[qdq.AutoQDQCase()], target="onnxruntime")
     qdq.calibrate(q_model, data, verbose=False)
     paths["ours"] = qdq.export_onnx(q_model, folder / "ours.onnx").path

@@ -86,7 +86,7 @@ class Comparison:
 
     def __init__(self, problem: Problem, folder: pathlib.Path, loss: float, threads: int) -> None:
         self.problem, self.folder, self.loss, self.threads = problem, folder, loss, threads
-        self.float = qdq.export_float_onnx(problem.model, folder / "float.onnx")
+        self.float = qdq.export_float_onnx(problem.model, folder / "float.onnx", target="onnxruntime")
         self.found: qdq.results.SearchResult | None = None
         self.seconds = 0.0
 

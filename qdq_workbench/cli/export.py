@@ -117,16 +117,16 @@ def _write_float(options: argparse.Namespace) -> Outcome:
     import qdq_workbench as qdq
 
     other = pathlib.Path(options.output).suffix.lower() != ".onnx"
-    if options.target is not None or options.float_type != FLOAT32 or other:
+    if options.float_type != FLOAT32 or other:
         raise TargetError(
-            "--float writes one FP32 .onnx file for all runtimes, without --target and --float-type. "
-            f"Received: -o {options.output!r}, target={options.target!r}, float_type={options.float_type!r}"
+            "--float writes one FP32 .onnx file, without --float-type. "
+            f"Received: -o {options.output!r}, float_type={options.float_type!r}"
         )
     model = load_model(options.model)
     if isinstance(model, qdq.results.QuantizedModel):
         model = qdq.strip(model)
     path = qdq.files.export_float_onnx(
-        model, options.output, opset=options.opset, dynamic_batch=not options.fixed_batch
+        model, options.output, target=options.target, opset=options.opset, dynamic_batch=not options.fixed_batch
     )
     return Outcome(f"Wrote {path}, in FP32", {"path": str(path)})
 

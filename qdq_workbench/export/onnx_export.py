@@ -168,13 +168,20 @@ def build_proto(
 
 @interrupts_held()
 def export_float_onnx(
-    model: keras.Model, path: str | pathlib.Path, *, opset: int | None = None, dynamic_batch: bool = True
+    model: keras.Model,
+    path: str | pathlib.Path,
+    *,
+    target: str | Target | None = None,
+    opset: int | None = None,
+    dynamic_batch: bool = True,
 ) -> pathlib.Path:
     """Write a float model to an ONNX file with the passes of `export_onnx`, as a baseline for size and speed.
 
     Args:
         model: A built functional or sequential Keras model; batch normalizations are folded.
         path: Where to write the file.
+        target: The runtime that the file is for, by name, or a `Target`; None for a file that all runtimes read well.
+            As the baseline of a file for ONNX Runtime it is to be written for ONNX Runtime, too.
         opset: The ONNX opset, 13 to 26 (or the newest that the installed onnx knows); None for 17.
         dynamic_batch: Whether the file takes any batch size.
 
@@ -183,9 +190,12 @@ def export_float_onnx(
 
     Raises:
         OutputPathError: If the file cannot be written, or its name does not end in .onnx.
+        TargetError: If there is no such target.
         ExportError: If the model has a part that cannot be exported.
     """
     _check_name(path)
+    # TensorRT's settings switch off all that depends on a target: float biases, no blocks, whole normalizations.
+    wanted = get_target("tensorrt" if target is None else target)
     bound = bind_graph(model)
     lowering = lower(bound.graph, ())
     builder = FoldingRebuilder(bound, lowering.folds)
@@ -198,8 +208,7 @@ def export_float_onnx(
     large = large_variables(builder.clones)
     lowered = (bound.graph, lowering)
     cut = CutModel({name: builder.values[name] for name in inputs}, outputs, constants=large, lowered=lowered)
-    # TensorRT's settings switch off all that depends on a target: float biases, no blocks, whole normalizations.
-    proto = build_onnx(cut, {}, {}, target=get_target("tensorrt"), opset=opset, dynamic_batch=dynamic_batch)
+    proto = build_onnx(cut, {}, {}, target=wanted, opset=opset, dynamic_batch=dynamic_batch)
     return write_model(proto, path)
 
 

@@ -120,8 +120,8 @@ def _check(plan: PlacementPlan, latency: Latency) -> None:
     if latency.baseline is None:
         raise SpecError(
             "The measurement has no float file beside it, so nobody knows what INT8 gains. Measure with "
-            "qdq.profiling.profile_onnx(path, baseline=float_path); qdq.files.export_float_onnx(model, float_path) "
-            "writes that file. Received: a latency report without a baseline"
+            "qdq.profiling.profile_onnx(path, baseline=float_path); qdq.files.export_float_onnx(model, float_path, "
+            "target='onnxruntime') writes that file. Received: a latency report without a baseline"
         )
     known = set(plan.graph.layers)
     measured = {layer for gain in latency.gains for layer in gain.layers}

@@ -33,9 +33,9 @@ def file_of(activation, folder, target="onnxruntime", **options):
 
 
 def of_layer(model):
-    return Counter(
-        node.op_type for node in model.graph.node if node.name.startswith("hard/") and "Linear" not in node.name
-    )
+    """Return the operators of the layer "hard", without changes of layout."""
+    nodes = [node for node in model.graph.node if node.name.startswith("hard/")]
+    return Counter(node.op_type for node in nodes if node.op_type in {*STEPS, "HardSigmoid"})
 
 
 @pytest.mark.parametrize(("activation", "times"), [("hard_sigmoid", {}), ("hard_silu", {"Mul": 1})])
@@ -107,3 +107,16 @@ def test_steps_of_several_layers_stay_apart():
     graph.may_join = lambda part, _whole: part.op != "Add"
     join_hard_sigmoids(graph)
     assert sorted(node.op for node in graph.nodes) == ["Add", "Clip", "Mul"]
+
+
+def test_a_float_file_is_written_for_a_runtime_or_for_all(tmp_path):
+    image = keras.Input((8, 8, 3), name="image")
+    model = keras.Model(image, layers.Activation("hard_silu", name="hard")(layers.Conv2D(4, 3, name="first")(image)))
+
+    def held(**options):
+        return of_layer(onnx.load(qdq.files.export_float_onnx(model, tmp_path / "float.onnx", **options)))
+
+    assert held(target="onnxruntime") == Counter({"HardSigmoid": 1, "Mul": 1})
+    assert held() == held(target="openvino") == Counter({**STEPS, "Mul": 2})
+    with pytest.raises(qdq.errors.TargetError, match="There is no target of that name"):
+        held(target="pytorch")

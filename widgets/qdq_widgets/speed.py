@@ -47,22 +47,27 @@ class Speed:
                 job.report(None, "writing the files")
                 with job.stops():
                     path = qdq.export_onnx(q_model, folder / PLAN_FILE, target=plan.target).path
-                report = profile(self._work, path, job, settings)
+                report = profile(self._work, path, plan.target, job, settings)
             self._work.models.remember_latency(plan, report)
         self._events.tell("speed", "metrics")
         return report
 
 
 def profile(
-    work: Workshop, path: pathlib.Path, job: Job, settings: dict[str, Any], part: tuple[float, float] = (0.0, 1.0)
+    work: Workshop,
+    path: pathlib.Path,
+    target: str,
+    job: Job,
+    settings: dict[str, Any],
+    part: tuple[float, float] = (0.0, 1.0),
 ) -> qdq.LatencyReport:
-    """Return the times of a plan's file, with the float file as baseline, which is written to the same folder.
+    """Return the times of a plan's file, with the float file for its target as baseline, written to the same folder.
 
     The rounds are a part of the job's progress.
     After a stop of the job, the rounds so far count; before the first one it raises `BenchStoppedError`.
     """
     with job.stops():
-        baseline = qdq.export_float_onnx(work.models.float_model, path.with_name(_FLOAT))
+        baseline = qdq.export_float_onnx(work.models.float_model, path.with_name(_FLOAT), target=target)
     job.raise_if_stopped()
     report = qdq.profile_onnx(
         path,

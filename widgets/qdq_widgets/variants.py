@@ -271,7 +271,7 @@ class Variants:
             if work.size is None:
                 work = work.replace(size=report.bytes)
             if work.latency is None:
-                work = work.replace(latency=profile(self._work, report.path, job, {}, part))
+                work = work.replace(latency=profile(self._work, report.path, plan.target, job, {}, part))
         return work
 
 

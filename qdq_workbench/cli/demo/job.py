@@ -61,7 +61,7 @@ def run_demo(
         data = data.scaled()
         model = _trained_model(data, epochs, steps)
     _save(model, folder / "model_fp32.keras")
-    fp32_file = qdq.export_float_onnx(model, folder / "model_fp32.onnx")
+    fp32_file = qdq.export_float_onnx(model, folder / "model_fp32.onnx", target="onnxruntime")
 
     q_model = _quantize_and_calibrate(model, data, cases, steps)
     _save(q_model, folder / "model_ptq.keras")
