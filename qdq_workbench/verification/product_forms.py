@@ -23,6 +23,7 @@ from qdq_workbench.verification.typed_file import TypedFile
 _KERNEL_READERS = operators.CONVOLUTIONS | {"Gemm"}
 # Operators that compute the same in either layout of images.
 _IN_ANY_LAYOUT = operators.WINDOWED | operators.operators_of("arithmetic", "clip", "concatenation")
+_MOVED = operators.MOVES - operators.operators_of("padding")  # a value beside the pair's own may be among the padding
 
 
 def product_differences(file: TypedFile) -> Iterator[str]:
@@ -49,7 +50,9 @@ def _quantized_by_runtime(file: TypedFile) -> Iterator[str]:
     for layer in file.layers:
         for node in file.nodes(layer):
             weight = None if node.op_type not in _KERNEL_READERS else file.graph.constant(node.input[1])
-            if weight is None or weight.dtype != np.float32 or file.graph.dequantize_of(node.input[0]) is None:
+            if weight is None or weight.dtype != np.float32:
+                continue
+            if not file.graph.is_dequantized(file.graph.origin(node.input[0], _MOVED)):
                 continue
             bias = node.input[2] if len(node.input) > 2 else ""
             behind = list(file.behind(node.output[0], operators.CLIPS | operators.PROPAGATING))

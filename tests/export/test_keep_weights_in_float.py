@@ -145,6 +145,12 @@ def test_layers_that_read_floats_and_files_for_others_get_no_clip(tmp_path):
         assert not any(keeps_in_float(node) for node in onnx.load(path).graph.node), name
 
 
+PADDED = """moved = DequantizeLinear (codes, scale, zero)
+pads = Constant <value = int64[4] {0, 0, 0, 0}> ()
+none = Constant <value = float {0}> ()
+value = Constant <value = float {-999}> ()"""
+
+
 def between_pairs(text=""):
     """Return DequantizeLinear, Gemm, ReLU and QuantizeLinear; lines of `text` replace those with their output."""
     lines = {
@@ -182,6 +188,9 @@ def between_pairs(text=""):
         ("moved = DequantizeLinear (codes, scale, zero)\ndata = Transpose (moved)", 1),
         ("moved = DequantizeLinear (codes, scale, zero)\ndata = Tanh (moved)", 0),
         ("cut = Transpose (sum)", 1),
+        (f"{PADDED}\ndata = Pad (moved, pads)", 1),
+        (f"{PADDED}\ndata = Pad (moved, pads, none)", 1),
+        (f"{PADDED}\ndata = Pad (moved, pads, value)", 0),  # a Clip would cut it
         ("cut = Clip (sum)\nagain = Tanh (cut)\nresult = QuantizeLinear (again, scale, zero)", 0),
         ("weight = Identity (other)", 0),
         ("weight = Constant <value = double[2, 2] {1, 2, 3, 4}> ()", 0),

@@ -57,12 +57,12 @@ def _may_be_quantized(graph: Graph, node: Node) -> bool:
         return False
     if len(node.inputs) > 2 and node.inputs[2] and graph.constant(node.inputs[2]) is None:
         return False
+    passed = _passed_before_pair(graph, node.output)
     # A MatMul in front of a normalization becomes a Gemm.
-    folded, needed = _folded_before_pair(graph, node.output), node.op == "MatMul"
-    return folded is not None and (not needed or _NORMALIZATION in folded)
+    return passed is not None and (node.op != "MatMul" or _NORMALIZATION in passed)
 
 
-def _folded_before_pair(graph: Graph, tensor: str) -> list[str] | None:
+def _passed_before_pair(graph: Graph, tensor: str) -> list[str] | None:
     """Return the operators up to the QuantizeLinear that alone reads a tensor behind them; None without one."""
     passed: list[str] = []
     while graph.has_one_reader(tensor):
@@ -86,12 +86,20 @@ def _pair_before(graph: Graph, node: Node) -> Node | None:
     """Return the DequantizeLinear with one scale that a node reads, over operators that move or pad values."""
     producer = graph.producer(node.inputs[0])
     # ONNX Runtime moves pairs through some of them, and folds paddings before it looks for weights.
-    while producer is not None and producer.op in MOVES:
+    while producer is not None and _keeps_limits(graph, producer):
         producer = graph.producer(producer.inputs[0])
     if producer is None or producer.op != "DequantizeLinear":
         return None
     scale = graph.constant(producer.inputs[1])
     return producer if scale is not None and scale.size == 1 and len(producer.inputs) > 2 else None
+
+
+def _keeps_limits(graph: Graph, node: Node) -> bool:
+    """Return whether all values of an operator's result are values of its input, or 0, which is on every grid."""
+    if node.op != "Pad":
+        return node.op in MOVES
+    value = graph.constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else np.zeros(())
+    return value is not None and not value.any()
 
 
 def _limits(graph: Graph, pair: Node) -> tuple[np.ndarray, np.ndarray]:
