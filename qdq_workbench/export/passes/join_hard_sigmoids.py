@@ -6,12 +6,8 @@ MobileNetV3Small a twelfth of the time of an INT8 file; OpenVINO fuses the steps
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
-
 from qdq_workbench.export.passes.contract import GraphPass, nodes_where
-from qdq_workbench.export.passes.patterns import constant_operand
+from qdq_workbench.export.passes.patterns import beside_number, constant_operand, is_number
 from qdq_workbench.onnx_graph.graph import Graph, Node
 
 _SHIFT, _WIDTH = 3.0, 6.0
@@ -31,11 +27,11 @@ def join_hard_sigmoids(graph: Graph) -> None:
 
 def _source(graph: Graph, last: Node) -> str | None:
     """Return the input of the hard sigmoid whose last step this is; None for other nodes."""
-    if _beside(graph, last, "Mul", 1.0 / _WIDTH) is None:
+    if beside_number(graph, last, "Mul", 1.0 / _WIDTH) is None:
         return None
     clip = _step_before(graph, last)
     add = None if clip is None or not _is_cut(graph, clip) else _step_before(graph, clip)
-    return None if add is None else _beside(graph, add, "Add", _SHIFT)
+    return None if add is None else beside_number(graph, add, "Add", _SHIFT)
 
 
 def _step_before(graph: Graph, node: Node) -> Node | None:
@@ -48,23 +44,8 @@ def _step_before(graph: Graph, node: Node) -> Node | None:
 
 
 def _is_cut(graph: Graph, clip: Node) -> bool:
-    bounds = [graph.constant(tensor) for tensor in clip.inputs[1:3]] if clip.op == "Clip" else []
-    return len(bounds) > 1 and _is_number(bounds[0], 0.0) and _is_number(bounds[1], _WIDTH)
-
-
-def _beside(graph: Graph, node: Node, op: str, number: float) -> str | None:
-    """Return the other operand of an operator with a number; None for other nodes."""
-    operand = constant_operand(graph, node) if node.op == op and not node.domain else None
-    if operand is None or not _is_number(graph.constant(node.inputs[operand]), number):
-        return None
-    return node.inputs[1 - operand]
-
-
-def _is_number(value: np.ndarray | None, number: float) -> bool:
-    # A sixth arrives rounded to float32.
-    if value is None or value.size != 1 or value.dtype != np.float32:
-        return False
-    return math.isclose(float(value.reshape(-1)[0]), number, rel_tol=1e-6)
+    bounds = clip.inputs[1:3] if clip.op == "Clip" else []
+    return len(bounds) > 1 and is_number(graph, bounds[0], 0.0) and is_number(graph, bounds[1], _WIDTH)
 
 
 PASS = GraphPass(

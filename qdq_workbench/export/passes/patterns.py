@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -23,6 +24,22 @@ def constant_operand(graph: Graph, node: Node) -> int | None:
     """Return the index of the constant operand of a node with two operands; None unless exactly one is constant."""
     constant = [index for index, tensor in enumerate(node.inputs) if graph.constant(tensor) is not None]
     return constant[0] if len(constant) == 1 and len(node.inputs) == 2 else None
+
+
+def is_number(graph: Graph, tensor: str, number: float) -> bool:
+    """Return whether a tensor is one constant float32, as near to a number as float32 is."""
+    value = graph.constant(tensor)
+    if value is None or value.size != 1 or value.dtype != np.float32:
+        return False
+    # Roots and fractions arrive rounded to float32.
+    return math.isclose(float(value.reshape(-1)[0]), number, rel_tol=1e-6)
+
+
+def beside_number(graph: Graph, node: Node | None, op: str, number: float) -> str | None:
+    """Return the other operand of an operator with this number; None for other nodes."""
+    if node is None or node.op != op or node.domain:
+        return None
+    return next((one for one, other in (node.inputs, node.inputs[::-1]) if is_number(graph, other, number)), None)
 
 
 def channel_values(constant: np.ndarray, rank: int | None) -> np.ndarray | None:

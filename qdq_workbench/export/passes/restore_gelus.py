@@ -10,6 +10,7 @@ import math
 import numpy as np
 
 from qdq_workbench.export.passes.contract import GraphPass, nodes_where
+from qdq_workbench.export.passes.patterns import beside_number, is_number
 from qdq_workbench.onnx_graph.graph import Graph, Node
 
 _OPERATOR_OPSET = 20
@@ -48,18 +49,18 @@ def find_gelu(graph: Graph, last: Node) -> str | None:
 
 
 def _fused_source(graph: Graph, last: Node) -> str | None:
-    product = graph.producer(_times(graph, last, 0.5) or "")
+    product = graph.producer(beside_number(graph, last, "Mul", 0.5) or "")
     if product is None or product.op != "Mul":
         return None
     for source, shifted in (product.inputs, product.inputs[::-1]):
         total = graph.producer(shifted)
-        if total is None or total.op != "Add" or not _is_number(graph, total.inputs[1], 1.0):
+        if total is None or total.op != "Add" or not is_number(graph, total.inputs[1], 1.0):
             continue
         error = graph.producer(total.inputs[0])
         quotient = graph.producer(error.inputs[0]) if error is not None and error.op == "Erf" else None
         if quotient is None or quotient.op != "Div" or quotient.inputs[0] != source:
             continue
-        if _is_number(graph, quotient.inputs[1], math.sqrt(2.0)):
+        if is_number(graph, quotient.inputs[1], math.sqrt(2.0)):
             return source
     return None
 
@@ -69,36 +70,18 @@ def _source(graph: Graph, last: Node) -> str | None:
     if last.op != "Mul" or last.domain:
         return None
     for halved, complement in (last.inputs, last.inputs[::-1]):
-        source = _times(graph, graph.producer(halved), 0.5)
+        source = beside_number(graph, graph.producer(halved), "Mul", 0.5)
         difference = graph.producer(complement)
         if source is None or difference is None or difference.op != "Sub":
             continue
         error = graph.producer(difference.inputs[1])
-        if not _is_number(graph, difference.inputs[0], 1.0) or error is None or error.op != "Erf":
+        if not is_number(graph, difference.inputs[0], 1.0) or error is None or error.op != "Erf":
             continue
-        negative = _times(graph, graph.producer(error.inputs[0]), math.sqrt(0.5))
+        negative = beside_number(graph, graph.producer(error.inputs[0]), "Mul", math.sqrt(0.5))
         minus = None if negative is None else graph.producer(negative)
         if minus is not None and minus.op == "Neg" and minus.inputs[0] == source:
             return source
     return None
-
-
-def _times(graph: Graph, node: Node | None, number: float) -> str | None:
-    """Return the other operand of a product with this number; None for other nodes."""
-    if node is None or node.op != "Mul":
-        return None
-    for tensor, other in (node.inputs, node.inputs[::-1]):
-        if _is_number(graph, tensor, number):
-            return other
-    return None
-
-
-def _is_number(graph: Graph, tensor: str, number: float) -> bool:
-    value = graph.constant(tensor)
-    if value is None or value.size != 1 or value.dtype != np.float32:
-        return False
-    # The roots arrive rounded to float32.
-    return math.isclose(float(value.reshape(-1)[0]), number, rel_tol=1e-6)
 
 
 PASS = GraphPass(
