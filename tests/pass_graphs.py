@@ -32,6 +32,13 @@ def model_of(rows, inputs, outputs, constants=None, opset=17):
     return onnx.shape_inference.infer_shapes(model, data_prop=True)
 
 
+def varied(ends, lines, text=""):
+    """Return a graph in ONNX's own syntax; lines of `text` replace those that write the same tensor, or come last."""
+    found = {line.partition(" = ")[0]: line for line in (*lines, *filter(None, text.splitlines()))}
+    head = '<ir_version: 9, opset_import: ["" : 19]> g'
+    return Graph(onnx.parser.parse_model(f"{head} {ends} {{{chr(10).join(found.values())}}}"))
+
+
 def parts(names):
     """Return the names that commas divide."""
     return names.split(",") if names else []

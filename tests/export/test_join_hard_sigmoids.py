@@ -8,11 +8,11 @@ import onnx
 import onnx.reference
 import pytest
 from keras import layers
+from pass_graphs import varied
 from small_models import samples
 
 import qdq_workbench as qdq
 from qdq_workbench.export.passes.join_hard_sigmoids import join_hard_sigmoids
-from qdq_workbench.onnx_graph.graph import Graph
 
 STEPS = {"Add": 1, "Clip": 1, "Mul": 1}
 
@@ -55,24 +55,20 @@ def test_values_at_the_ends_are_those_of_keras(tmp_path):
     np.testing.assert_allclose(found, keras.ops.convert_to_numpy(keras.ops.hard_sigmoid(ends)), atol=1e-7)
 
 
+LINES = (
+    "three = Constant <value = float {3}> ()",
+    "zero = Constant <value = float {0}> ()",
+    "six = Constant <value = float {6}> ()",
+    "sixth = Constant <value = float {0.16666667}> ()",
+    "sum = Add (x, three)",
+    "cut = Clip (sum, zero, six)",
+    "y = Mul (cut, sixth)",
+)
+
+
 def steps(text=""):
-    """Return a hard sigmoid in steps; lines of `text` replace those with the same output."""
-    lines = {
-        line.partition(" = ")[0]: line
-        for line in (
-            "three = Constant <value = float {3}> ()",
-            "zero = Constant <value = float {0}> ()",
-            "six = Constant <value = float {6}> ()",
-            "sixth = Constant <value = float {0.16666667}> ()",
-            "sum = Add (x, three)",
-            "cut = Clip (sum, zero, six)",
-            "y = Mul (cut, sixth)",
-            *filter(None, text.splitlines()),
-        )
-    }
-    body = "\n".join(lines.values())
-    head = '<ir_version: 9, opset_import: ["" : 19]> g (float[2] x, float[2] other) => (float[2] y)'
-    return Graph(onnx.parser.parse_model(f"{head} {{{body}}}"))
+    """Return a hard sigmoid in steps, with other lines."""
+    return varied("(float[2] x, float[2] other) => (float[2] y)", LINES, text)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import onnx
 import onnxruntime
 import pytest
 from keras import layers
+from pass_graphs import varied
 from small_models import samples
 
 import qdq_workbench as qdq
@@ -151,25 +152,21 @@ none = Constant <value = float {0}> ()
 value = Constant <value = float {-999}> ()"""
 
 
+LINES = (
+    "scale = Constant <value = float {0.5}> ()",
+    "zero = Constant <value = uint8 {3}> ()",
+    "weight = Constant <value = float[2, 2] {1, 2, 3, 4}> ()",
+    "bias = Constant <value = float[2] {1, 2}> ()",
+    "data = DequantizeLinear (codes, scale, zero)",
+    "sum = Gemm (data, weight, bias)",
+    "cut = Relu (sum)",
+    "result = QuantizeLinear (cut, scale, zero)",
+)
+
+
 def between_pairs(text=""):
-    """Return DequantizeLinear, Gemm, ReLU and QuantizeLinear; lines of `text` replace those with their output."""
-    lines = {
-        line.partition(" = ")[0]: line
-        for line in (
-            "scale = Constant <value = float {0.5}> ()",
-            "zero = Constant <value = uint8 {3}> ()",
-            "weight = Constant <value = float[2, 2] {1, 2, 3, 4}> ()",
-            "bias = Constant <value = float[2] {1, 2}> ()",
-            "data = DequantizeLinear (codes, scale, zero)",
-            "sum = Gemm (data, weight, bias)",
-            "cut = Relu (sum)",
-            "result = QuantizeLinear (cut, scale, zero)",
-            *filter(None, map(str.strip, text.splitlines())),
-        )
-    }
-    head = '<ir_version: 9, opset_import: ["" : 19]>'
-    ends = "g (uint8[2, 2] codes, float[2, 2] other) => (uint8[2, 2] result)"
-    return Graph(onnx.parser.parse_model(f"{head} {ends} {{{chr(10).join(lines.values())}}}"))
+    """Return a Gemm and a ReLU between a DequantizeLinear and a QuantizeLinear, with other lines."""
+    return varied("(uint8[2, 2] codes, float[2, 2] other) => (uint8[2, 2] result)", LINES, text)
 
 
 @pytest.mark.parametrize(
