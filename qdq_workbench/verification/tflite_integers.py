@@ -7,7 +7,7 @@ and merges tensors, so they are identified by their grids and by their sorted va
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from qdq_workbench.verification.presence import needed_tensors
 from qdq_workbench.verification.report import Check, check_of
 
 _Grid = tuple[int, float, int]  # number of bits, scale, zero point
+_Needed = Mapping[tuple[str, str], bool]  # of `needed_tensors`
 _BITS = {INT8: 8, INT16: INT16_BITS}
 _NARROWEST = 1e-6 / 254 * (1 + 1e-5)  # the converter widens narrower ranges
 _HALF = 0.51  # of a step
@@ -40,12 +41,12 @@ class _Constant:
     steps: np.ndarray
 
 
-def check_tflite_integers(content: bytes, q_model: QuantizedModel) -> Check:
+def check_tflite_integers(file: TFLiteFile, q_model: QuantizedModel) -> Check:
     """Compare grids, integer weights and biases of a file with ranges and weights of a model planned for LiteRT."""
-    file = TFLiteFile(content)
-    problems = list(_grid_differences(file, q_model))
+    needed = needed_tensors(q_model.plan)
+    problems = list(_grid_differences(file, q_model, needed))
     try:
-        wrong, found, planned = _matched_weights(file, q_model)
+        wrong, found, planned = _matched_weights(file, q_model, needed)
         problems += [*wrong, *_bias_differences(file, q_model.plan, found)]
     except ValueError as error:  # of NumPy
         return check_of("integers", [*problems, f"scales that do not fit their tensor: {error}"], "")
@@ -56,10 +57,10 @@ def check_tflite_integers(content: bytes, q_model: QuantizedModel) -> Check:
     return check_of("integers", problems, finding)
 
 
-def _grid_differences(file: TFLiteFile, q_model: QuantizedModel) -> Iterator[str]:
+def _grid_differences(file: TFLiteFile, q_model: QuantizedModel, needed: _Needed) -> Iterator[str]:
     """Yield the pairs whose grid no tensor of the file has."""
     held = set(_grids(file))
-    ranges, needed = q_model.activation_ranges(), needed_tensors(q_model.plan)
+    ranges = q_model.activation_ranges()
     for pair in q_model.plan.tensors:
         if pair.kind == "activation" and needed.get(("activation", pair.name)):
             grid = numerics.qparams_from_range(*ranges[pair.name], pair.quantizer)
@@ -90,10 +91,10 @@ def _grids(file: TFLiteFile) -> Iterator[_Grid]:
 
 
 def _matched_weights(
-    file: TFLiteFile, q_model: QuantizedModel
+    file: TFLiteFile, q_model: QuantizedModel, needed: _Needed
 ) -> tuple[list[str], dict[str, tuple[PlannedValues, list[_Constant]]], int]:
     """Return what is wrong, the constants that hold each planned weight, and the number of planned weights."""
-    plan, needed = q_model.plan, needed_tensors(q_model.plan)
+    plan = q_model.plan
     # LiteRT's scales lie along the output channels; with others the converter rounds once more, on its own scales.
     turned = {placed.tensor for placed in scales_along_other_axes(plan.graph, plan.placements)}
     weights = [

@@ -100,8 +100,9 @@ def verify_tflite(path: str | pathlib.Path, q_model: QuantizedModel, data: Any =
     names = Names.of(q_model)
     checks.append(_check_ends(runner, names))
     if checks[-1].passed:
-        checks.append(_check_constants(content, q_model, _batch_of(runner)))
-        checks.append(check_tflite_integers(content, q_model))
+        file = TFLiteFile(content)
+        checks.append(_check_constants(file, q_model, _batch_of(runner)))
+        checks.append(check_tflite_integers(file, q_model))
         checks.append(_check_outputs(content, q_model, names, data, figures))
     return VerificationReport(path, tuple(checks), figures)
 
@@ -147,9 +148,9 @@ def _batch_of(runner: Any) -> int | None:
     return None if sizes & {-1, 0} or not sizes else min(sizes)
 
 
-def _check_constants(content: bytes, q_model: QuantizedModel, batch: int | None) -> Check:
+def _check_constants(file: TFLiteFile, q_model: QuantizedModel, batch: int | None) -> Check:
     """Compare constants and encodings with a new conversion, with and without dynamic-range weights."""
-    held = list(constants_of(TFLiteFile(content)))  # without their names, which contain a counter of Keras's
+    held = list(constants_of(file))  # without their names, which contain a counter of Keras's
     found = Counter(tensor for _, tensor in held)
     extra: Counter[Any] = found
     missing: Counter[Any] = Counter()

@@ -35,6 +35,10 @@ def written(q_model, *, dynamic_range=False):
     return build_tflite(for_litert(q_model)[0], 1, dynamic_range=dynamic_range)[2].content
 
 
+def checked(content, q_model):
+    return check_tflite_integers(TFLiteFile(content), q_model)
+
+
 @pytest.fixture(scope="module")
 def contents(q_models):
     return {name: written(q_model) for name, q_model in q_models.items()}
@@ -42,7 +46,7 @@ def contents(q_models):
 
 @pytest.mark.parametrize("name", WIDTHS)
 def test_a_file_holds_what_follows_from_the_model(q_models, contents, name):
-    check = check_tflite_integers(contents[name], q_models[name])
+    check = checked(contents[name], q_models[name])
     assert check.passed, check.detail
     assert check.detail == "the grids of 13 pairs and the values of 5 weights follow from the model"
 
@@ -51,7 +55,7 @@ def test_a_file_holds_what_follows_from_the_model(q_models, contents, name):
 @pytest.mark.parametrize("bits", [4, 8])
 def test_weights_alone_are_found_behind_dequantize_and_in_hybrid_kernels(bits, dynamic_range):
     q_model = weights_alone(mixed_net(), bits)
-    check = check_tflite_integers(written(q_model, dynamic_range=dynamic_range), q_model)
+    check = checked(written(q_model, dynamic_range=dynamic_range), q_model)
     assert check.passed, check.detail
     assert "the values of 5 weights" in check.detail
 
@@ -65,7 +69,7 @@ def test_a_fault_of_the_exporter_is_found(q_models, fault, monkeypatch):
     except ExportError:
         assert fault.said == ""
         return
-    check = check_tflite_integers(content, q_model)
+    check = checked(content, q_model)
     assert not check.passed
     assert fault.said
     assert fault.said in check.detail
@@ -116,7 +120,7 @@ def test_a_changed_kernel_is_named(q_models, contents, change, said):
     graph = file.graphs[0]
     operator = next(each for each in graph.operators if file.name_of(each) == "CONV_2D")
     change(file, graph, operator)
-    check = check_tflite_integers(file.content(), q_models["images"])
+    check = checked(file.content(), q_models["images"])
     assert not check.passed
     assert re.search(said, check.detail), check.detail
 
@@ -128,7 +132,7 @@ def test_another_zero_point_is_another_grid(q_models, contents):
     same = [t for t in ours if scales_of(t)[0] == scales_of(image)[0]]
     for tensor in same:
         tensor.quantization.zeroPoint = np.asarray(tensor.quantization.zeroPoint) + 1
-    detail = check_tflite_integers(file.content(), q_models["images"]).detail
+    detail = checked(file.content(), q_models["images"]).detail
     assert detail.startswith("no tensor has the grid of the pair 'image")
 
 
@@ -138,7 +142,7 @@ def test_what_the_converter_rearranges_is_counted_and_no_difference():
     model = keras.Model(steps, keras.layers.ConvLSTM2D(2, 3, name="cells")(steps))
     q_model = qdq.quantize_model(model, target="litert")
     qdq.calibrate(q_model, samples(model), verbose=False)
-    check = check_tflite_integers(written(q_model), q_model)
+    check = checked(written(q_model), q_model)
     assert check.passed
     assert check.detail.endswith("2 weights were merged or rearranged by TensorFlow's converter")
 
@@ -182,7 +186,7 @@ def test_what_the_converter_decides_is_no_difference(make):
     model, spec = make()
     q_model = qdq.quantize_model(model, quantization_spec=spec, target="litert")
     qdq.calibrate(q_model, samples(model), verbose=False)
-    check = check_tflite_integers(written(q_model), q_model)
+    check = checked(written(q_model), q_model)
     assert check.passed, check.detail
 
 
@@ -192,7 +196,7 @@ def test_a_constant_behind_a_layer_may_be_in_its_bias():
     model = keras.Model(image, result)
     q_model = qdq.quantize_model(model, target="litert")
     qdq.calibrate(q_model, samples(model), verbose=False)
-    check = check_tflite_integers(written(q_model), q_model)
+    check = checked(written(q_model), q_model)
     assert check.passed, check.detail
 
 
