@@ -102,9 +102,9 @@ def built_once(_built, monkeypatch):
 
     build = verify.build_proto
 
-    def once(q_model, target, *, half=None, **options):
+    def once(q_model, target, *, half=None, conversions=None, **options):
         if half is not None:
-            return build(q_model, target, half=half, **options)
+            return build(q_model, target, half=half, conversions=conversions, **options)
         key = (id(q_model), *options.items())
         if key not in _built:
             _built[key] = (q_model, build(q_model, target, **options))

@@ -14,7 +14,7 @@ names, types, checker                     finish.py
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -52,18 +52,19 @@ def build_onnx(
     opset: int | None = None,
     dynamic_batch: bool = True,
     half: HalfRequest | None = None,
+    convert: Callable[..., FloatGraph] | None = None,
 ) -> onnx.ModelProto:
     """Build the QDQ ONNX model of a cut model, with exactly one encoding for each of its pairs and weights.
 
     The result passes `onnx.checker`, and has the inputs and outputs of `cut` by name and order, and all its pairs and
     weights that an output depends on. `opset` is None for 17, or a newer one where 16-bit integers, blocks or half
     precision need it. Without `dynamic_batch` the batch size is 1. `half` is None for float32; its fields `half` and
-    `kept` are set.
+    `kept` are set. `convert` is None for `convert_float`, or keeps what that returned.
     """
     cut.check()
     _check_encodings(cut, activations, weights)
     chosen = choose_opset(opset, [*activations.values(), *weights.values()], half)
-    float_graph = convert_float(cut, opset=chosen, dynamic_batch=dynamic_batch)
+    float_graph = (convert or convert_float)(cut, opset=chosen, dynamic_batch=dynamic_batch)
     safe_point()
     graph = Graph(float_graph.model)
     graph.slow_transposes = target.slow_transposes

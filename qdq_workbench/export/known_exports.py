@@ -1,36 +1,62 @@
 """The files that a model was exported to since it last changed, so that verification need not build them again.
 
 A file is identified by the hash of its graph, the state of a model by that of its plan and its weights. A model that
-has changed since the export has no known files.
+has changed since the export has no known files, and no conversions.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import weakref
 
 import onnx
 
 from qdq_workbench._fingerprints import fingerprint_of, text_of
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
+from qdq_workbench.export.conversions import Conversions
 from qdq_workbench.export.metadata import graph_digest
 
-_EXPORTS: weakref.WeakKeyDictionary[QuantizedModel, tuple[str, set[str]]] = weakref.WeakKeyDictionary()
+_EXPORTS: weakref.WeakKeyDictionary[QuantizedModel, tuple[str, Exports]] = weakref.WeakKeyDictionary()
 
 
-def remember_export(q_model: QuantizedModel, proto: onnx.ModelProto) -> None:
-    """Record a file that was built from a model in its present state, for any target."""
+@dataclasses.dataclass
+class Exports:
+    """What is known of the exports of one model in one state.
+
+    Args:
+        files: The hashes of the files.
+        conversions: The conversions of those in half precision.
+    """
+
+    files: set[str] = dataclasses.field(default_factory=set)
+    conversions: Conversions = dataclasses.field(default_factory=Conversions)
+
+    def hold(self, proto: onnx.ModelProto) -> bool:
+        """Return whether exactly this file was built from the model in this state."""
+        return bool(self.files) and _file(proto) in self.files
+
+
+def remember_export(q_model: QuantizedModel, proto: onnx.ModelProto, conversions: Conversions | None = None) -> None:
+    """Record a file that was built from a model in its present state, for any target, and what it was built from."""
     state = _state(q_model)
-    known = _EXPORTS.get(q_model)
-    files = known[1] if known is not None and known[0] == state else set()
-    files.add(_file(proto))
-    _EXPORTS[q_model] = (state, files)
+    before, exports = _EXPORTS.get(q_model, (None, Exports()))
+    if before != state:
+        exports = Exports()
+    exports.files.add(_file(proto))
+    if conversions is not None:
+        exports.conversions.update(conversions)
+    _EXPORTS[q_model] = (state, exports)
 
 
-def is_known_export(q_model: QuantizedModel, proto: onnx.ModelProto) -> bool:
-    """Return whether exactly this file was built from a model in its present state."""
-    known = _EXPORTS.get(q_model)
-    # The state comes last, because it hashes every weight.
-    return known is not None and _file(proto) in known[1] and known[0] == _state(q_model)
+def exports_of(q_model: QuantizedModel) -> Exports:
+    """Return what is known of the exports of a model in its present state."""
+    if q_model not in _EXPORTS:  # to know the state takes time, because it hashes every weight
+        return Exports()
+    state, exports = _EXPORTS[q_model]
+    if state != _state(q_model):
+        exports.conversions = Conversions()  # not the files: hashes take no memory, and the state may come back
+        return Exports()
+    return exports
 
 
 def _file(proto: onnx.ModelProto) -> str:

@@ -20,6 +20,7 @@ from qdq_workbench.conversion.engine.rebuild import unique_names
 from qdq_workbench.conversion.engine.retarget import in_float32
 from qdq_workbench.errors import OutputPathError
 from qdq_workbench.export.build_onnx import build_onnx
+from qdq_workbench.export.conversions import Conversions
 from qdq_workbench.export.encode import encode_activations, encode_weights
 from qdq_workbench.export.half.request import half_notes, half_request
 from qdq_workbench.export.keras_side.cut_model import CutModel
@@ -106,14 +107,18 @@ def export_onnx(
         )
         q_model = exact
     chosen = q_model.plan.target_object
-    proto, folded = build_proto(q_model, chosen, opset=opset, dynamic_batch=dynamic_batch, half=half)
+    # Verification compares the file with its float32 form, which starts from the same conversion.
+    conversions = None if half is None else Conversions()
+    proto, folded = build_proto(
+        q_model, chosen, opset=opset, dynamic_batch=dynamic_batch, half=half, conversions=conversions
+    )
     if chosen.file != "onnx":
         notes.append("LiteRT does not read ONNX: export_tflite, or a file that ends in .tflite, is for that runtime.")
     notes.extend(_container_notes(q_model.plan, standard_opset(proto)))
     notes.extend(notes_on_float_weights(proto))
     notes.extend([] if half is None else half_notes(half, q_model))
     # For the caller's model, which is the one to verify with. Before `write_model`, which empties a large proto.
-    remember_export(given, proto)
+    remember_export(given, proto, conversions)
     written = write_model(proto, path)
     tensors = written_tensors(proto)
     activations = sum(kind == "activation" for kind, _ in tensors)
@@ -146,10 +151,12 @@ def build_proto(
     opset: int | None,
     dynamic_batch: bool,
     half: HalfRequest | None = None,
+    conversions: Conversions | None = None,
 ) -> tuple[onnx.ModelProto, int]:
     """Return the ONNX model of a calibrated one, planned for `target`, and how many batch normalizations were folded.
 
-    `half` is None for float32; its fields `half` and `kept` are set.
+    `half` is None for float32; its fields `half` and `kept` are set. `conversions` are those of this model in its
+    present state; the one that is needed is taken from them or added.
     """
     q_model = in_float32(q_model)
     activations = encode_activations(q_model)
@@ -158,7 +165,16 @@ def build_proto(
     safe_point()
     lowered = (q_model.plan.graph, q_model.plan.onnx_lowering)
     whole = CutModel(cut.inputs, cut.outputs, cut.pairs, cut.weights, cut.recurrent, _large_constants(cut), lowered)
-    proto = build_onnx(whole, activations, weights, target=target, opset=opset, dynamic_batch=dynamic_batch, half=half)
+    proto = build_onnx(
+        whole,
+        activations,
+        weights,
+        target=target,
+        opset=opset,
+        dynamic_batch=dynamic_batch,
+        half=half,
+        convert=None if conversions is None else conversions.under(q_model.plan),
+    )
     written = {name for _, name in written_tensors(proto)}
     # Verification expects what the metadata list, so they must not list what no output depends on.
     encodings = {name: encoding for name, encoding in {**activations, **weights}.items() if name in written}

@@ -17,8 +17,9 @@ from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, chec
 from qdq_workbench.conversion.engine.random_inputs import random_inputs
 from qdq_workbench.conversion.engine.retarget import in_float32, retarget
 from qdq_workbench.errors import FileAccessError, UnverifiableFileError, VerificationError, first_line
+from qdq_workbench.export.conversions import Conversions
 from qdq_workbench.export.half.request import half_request
-from qdq_workbench.export.known_exports import is_known_export
+from qdq_workbench.export.known_exports import Exports, exports_of
 from qdq_workbench.export.left_out import written_tensors
 from qdq_workbench.export.metadata import read_metadata
 from qdq_workbench.export.onnx_export import build_proto
@@ -132,14 +133,17 @@ def verify_model(
             f"from to verify it. Received: path={str(path)!r}, q_model=None"
         )
     # A file that the unchanged model has just been exported to equals a new export, so none is made.
-    known = q_model is not None and is_known_export(check_quantized(q_model), proto)
+    exports = Exports() if q_model is None else exports_of(check_quantized(q_model))
+    known = q_model is not None and exports.hold(proto)
     kind = HALF_TYPES.get(float_type_of(proto) if noted is None else noted.get("float_type", FLOAT32))
     half, given = None, q_model
     if q_model is not None:
         q_model = _planned_for(q_model, noted)
         half = None if kind is None else half_request(q_model, kind.name, ends=bool(half_ends(proto)))
         q_model = in_float32(q_model)
-    structure = _same_structure("the model") if known else _check_structure(proto, q_model, noted, half)
+    # A file in half precision is built for its structure, and in float32 for its numbers.
+    conversions = None if half is None else exports.conversions
+    structure = _same_structure("the model") if known else _check_structure(proto, q_model, noted, half, conversions)
     if structure.passed:
         structure = dataclasses.replace(structure, detail=structure.detail + _planned_anew(given, q_model))
     checks = [_check_format(proto), structure]
@@ -161,7 +165,7 @@ def verify_model(
         except VerificationError as error:
             checks.append(Check("opens in ONNX Runtime", passed=False, detail=str(error)))
         else:
-            checks.extend(_check_runs(proto, q_model, data, figures, half_run))
+            checks.extend(_check_runs(proto, q_model, data, figures, half_run, conversions))
             why_not = "" if half_run is None else half_run.why_not
             checks.append(_not_opened(why_not) if why_not else _count_kernels(proto, figures))
     return VerificationReport(path, tuple(checks), figures, None if noted is None else plan.target)
@@ -221,11 +225,12 @@ def _check_structure(
     q_model: QuantizedModel | None,
     noted: Mapping[str, Any] | None,
     half: HalfRequest | None,
+    conversions: Conversions | None,
 ) -> Check:
     """Compare the file's quantizers exactly with a new export of the model, or without a model with the metadata."""
     found = read_structure(proto)
     if q_model is not None:
-        source, expected = "the model", _built_again(proto, q_model, half)
+        source, expected = "the model", _built_again(proto, q_model, half, conversions)
         problems = [*different_ends(expected, proto), *compare_structure(read_structure(expected), found)]
         problems += [] if half is None else type_differences(expected, proto)
     else:
@@ -254,13 +259,15 @@ def _check_operators(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:
     return Check("operators", passed=True, detail=f"{detail}{rest}")
 
 
-def _built_again(proto: onnx.ModelProto, q_model: QuantizedModel, half: HalfRequest | None) -> onnx.ModelProto:
+def _built_again(
+    proto: onnx.ModelProto, q_model: QuantizedModel, half: HalfRequest | None, conversions: Conversions | None
+) -> onnx.ModelProto:
     """Return a new export of the model, with the opset and the batch size of the file."""
     # An input with a fixed first axis has it in all files of the model.
     ends = zip(fed_inputs(proto).values(), q_model.inputs, strict=False)
     dynamic = not any(shape and shape[0] is not None and tensor.shape[0] is None for (shape, _), tensor in ends)
-    opset = standard_opset(proto)
-    return build_proto(q_model, q_model.plan.target_object, opset=opset, dynamic_batch=dynamic, half=half)[0]
+    options: dict[str, Any] = {"opset": standard_opset(proto), "dynamic_batch": dynamic, "conversions": conversions}
+    return build_proto(q_model, q_model.plan.target_object, half=half, **options)[0]
 
 
 def _check_numbers(
@@ -269,6 +276,7 @@ def _check_numbers(
     data: Any,
     figures: dict[str, Any],
     half_run: HalfRun | None,
+    conversions: Conversions | None,
 ) -> Iterator[Check]:
     """Compare a file with Keras; one in half precision with a float32 export of the model, and that with Keras."""
     if q_model is None:
@@ -278,7 +286,7 @@ def _check_numbers(
     if data is not None:
         warn_of_file_scale(proto, q_model, inputs)
     if half_run is not None:
-        twin = _built_again(proto, q_model, None)
+        twin = _built_again(proto, q_model, None, conversions)
         yield from HalfParity(proto, twin, half_run, inputs).checks()
         proto = twin
     parity = Parity(proto, q_model, inputs)
@@ -297,10 +305,11 @@ def _check_runs(
     data: Any,
     figures: dict[str, Any],
     half_run: HalfRun | None,
+    conversions: Conversions | None,
 ) -> Iterator[Check]:
     """Compare the numbers; a file that the runtime opens but cannot run fails, with the known causes in the detail."""
     try:
-        yield from _check_numbers(proto, q_model, data, figures, half_run)
+        yield from _check_numbers(proto, q_model, data, figures, half_run, conversions)
     except RunError as error:
         causes = [f"{finding.node!r}: {finding.message}" for finding in channel_axes(QDQGraph(proto))]
         advice = (

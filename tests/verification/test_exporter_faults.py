@@ -12,8 +12,9 @@ from exporter_faults import FAULTS, IN_PASSES, plant
 
 from qdq_workbench.conversion.engine.cut import cut_model
 from qdq_workbench.errors import ExportError
-from qdq_workbench.export import onnx_export
+from qdq_workbench.export import conversions, known_exports, onnx_export
 from qdq_workbench.export.half.request import half_request
+from qdq_workbench.export.keras_side.float_graph import convert_float
 from qdq_workbench.export.passes import order
 from qdq_workbench.verification import forms, parity, verify
 
@@ -54,7 +55,8 @@ def kept(function):
 def converted_once(request, monkeypatch):
     """Faults in passes start from the conversion of the model without them."""
     if request.getfixturevalue("fault") in IN_PASSES:
-        monkeypatch.setattr(build_onnx, "convert_float", kept(build_onnx.convert_float))
+        for user in (build_onnx, conversions):
+            monkeypatch.setattr(user, "convert_float", kept(convert_float))
         for user in (onnx_export, parity):
             monkeypatch.setattr(user, "cut_model", kept(cut_model))
 
@@ -62,7 +64,7 @@ def converted_once(request, monkeypatch):
 @pytest.fixture
 def silent(monkeypatch):
     """Silence what repeats or reads the exporter."""
-    monkeypatch.setattr(verify, "is_known_export", lambda *_: True)
+    monkeypatch.setattr(known_exports.Exports, "hold", lambda *_: True)
     monkeypatch.setattr(forms, "unfinished", lambda *_, **__: [])
     monkeypatch.setattr(build_onnx, "check_written", lambda *_: None)
 

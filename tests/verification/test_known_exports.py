@@ -13,7 +13,6 @@ import qdq_workbench as qdq
 from qdq_workbench.conversion.engine import float_view
 from qdq_workbench.export import known_exports
 from qdq_workbench.export.keras_side import float_graph
-from qdq_workbench.verification import verify
 
 
 @pytest.fixture
@@ -43,6 +42,9 @@ def readings(monkeypatch):
     return read
 
 
+HALF = ("float16", "bfloat16")
+
+
 def structure(path, q_model):
     return next(check for check in qdq.verify_onnx(path, q_model).checks if check.name == "structure")
 
@@ -58,11 +60,50 @@ def test_a_certified_export_is_read_and_converted_once(conversions, readings, tm
     assert readings == [q_model]
 
 
+@pytest.mark.parametrize("float_type", HALF)
+@pytest.mark.parametrize("target", ["onnxruntime", "tensorrt"])
+def test_a_certified_export_in_half_precision_is_converted_once(exported, conversions, tmp_path, float_type, target):
+    q_model, _ = exported
+    path = qdq.export_onnx(q_model, tmp_path / "half.onnx", float_type=float_type, target=target).path
+    assert qdq.verify_onnx(path, q_model).passed
+    assert qdq.certify(path, q_model).passed
+    assert len(conversions) == 1
+
+
+def test_the_float32_form_of_a_model_in_mixed_precision_is_known(conversions, tmp_path):
+    model = residual_net()
+    for layer in model.layers:
+        layer.dtype_policy = keras.DTypePolicy("mixed_float16")
+    model = keras.models.clone_model(model)
+    q_model = qdq.quantize_model(model, target="onnxruntime")
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    assert "float16" in {layer.compute_dtype for layer in q_model.layers}
+    path = qdq.export_onnx(q_model, tmp_path / "half.onnx", float_type="float16", dynamic_batch=False).path
+    assert qdq.verify_onnx(path, q_model).passed
+    assert len(conversions) == 1
+
+
+def test_a_half_file_of_another_program_is_converted_once_in_its_verification(exported, conversions, tmp_path):
+    q_model, _ = exported
+    path = qdq.export_onnx(q_model, tmp_path / "half.onnx", float_type="float16").path
+    q_model.save(tmp_path / "q_model.keras")
+    del conversions[:]
+    assert qdq.verify_onnx(path, qdq.load_model(tmp_path / "q_model.keras")).passed
+    assert len(conversions) == 1
+
+
+def test_an_export_never_takes_a_conversion_that_was_kept(exported, conversions, tmp_path):
+    q_model, _ = exported
+    files = [qdq.export_onnx(q_model, tmp_path / f"{n}.onnx", float_type="float16").path for n in range(2)]
+    assert len(conversions) == 2
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
 def test_what_is_known_is_what_building_again_finds(exported, conversions, monkeypatch):
     q_model, path = exported
     known = structure(path, q_model)
     assert (known.passed, conversions) == (True, [])
-    monkeypatch.setattr(verify, "is_known_export", lambda *_: False)
+    monkeypatch.setattr(known_exports.Exports, "hold", lambda *_: False)
     assert structure(path, q_model) == known
     assert len(conversions) == 1
 
@@ -96,6 +137,52 @@ def test_a_range_that_was_moved_is_built_again(exported, conversions):
     assert len(conversions) == 1
 
 
+def changed_bias(q_model):
+    """Give a layer another bias, which a converted graph holds as it was."""
+    layer = next(layer for layer in q_model.layers if layer.name == "quant_head").layer
+    layer.bias.assign(layer.bias + 1.0)
+
+
+def changed_range(q_model):
+    """Widen the range of a pair."""
+    pair = q_model.activation_quantizers[0]
+    low, high = pair.range
+    pair.set_range(low, high * 1.5)
+
+
+@pytest.mark.parametrize("change", [changed_bias, changed_range])
+def test_a_changed_model_in_half_precision_is_converted_anew(exported, conversions, tmp_path, change):
+    q_model, _ = exported
+    before = qdq.export_onnx(q_model, tmp_path / "before.onnx", float_type="float16").path
+    assert qdq.verify_onnx(before, q_model).passed
+    change(q_model)
+    assert not qdq.verify_onnx(before, q_model).passed
+    assert len(conversions) == 2
+    after = qdq.export_onnx(q_model, tmp_path / "after.onnx", float_type="float16").path
+    assert qdq.verify_onnx(after, q_model).passed
+    assert len(conversions) == 3
+
+
+def test_a_model_changed_and_changed_back_is_converted_again_for_its_file(exported, conversions, tmp_path):
+    q_model, _ = exported
+    path = qdq.export_onnx(q_model, tmp_path / "half.onnx", float_type="float16").path
+    before = q_model.get_weights()
+    changed_bias(q_model)
+    structure(path, q_model)
+    q_model.set_weights(before)
+    del conversions[:]
+    assert qdq.verify_onnx(path, q_model).passed
+    assert len(conversions) == 1  # for its float32 form; that the file is the model's is known
+
+
+def test_a_file_is_compared_with_a_layer_that_computes_something_else_now(exported, tmp_path):
+    q_model, _ = exported
+    path = qdq.export_onnx(q_model, tmp_path / "half.onnx", float_type="float16").path
+    # What a layer computes besides its weights is no part of the state that is compared.
+    next(layer for layer in q_model.layers if layer.name == "quant_head").layer.activation = keras.activations.softplus
+    assert not qdq.verify_onnx(path, q_model).passed
+
+
 @pytest.mark.parametrize("what", ["constant", "opset", "output"])
 def test_a_file_that_was_changed_is_compared(exported, conversions, what, tmp_path):
     q_model, path = exported
@@ -112,10 +199,12 @@ def test_a_file_that_was_changed_is_compared(exported, conversions, what, tmp_pa
     assert len(conversions) == 1
 
 
-def test_models_are_not_kept_alive(tmp_path):
+@pytest.mark.parametrize("float_type", ["float32", "float16"])
+def test_models_are_not_kept_alive(tmp_path, float_type):
     q_model = qdq.quantize_model(keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, name="head")]))
     qdq.calibrate(q_model, np.ones((2, 2), np.float32), verbose=False)
-    qdq.export_onnx(q_model, tmp_path / "model.onnx")
+    path = qdq.export_onnx(q_model, tmp_path / "model.onnx", float_type=float_type).path
+    assert qdq.verify_onnx(path, q_model).passed
     assert q_model in known_exports._EXPORTS
     gone = weakref.ref(q_model)
     del q_model
