@@ -163,6 +163,18 @@ def test_a_changed_model_in_half_precision_is_converted_anew(exported, conversio
     assert len(conversions) == 3
 
 
+@pytest.mark.parametrize("float_type", ["float32", "float16"])
+def test_a_file_from_before_a_change_is_not_known_after_the_next_export(exported, conversions, tmp_path, float_type):
+    q_model, _ = exported
+    before = qdq.export_onnx(q_model, tmp_path / "before.onnx", float_type=float_type).path
+    changed_bias(q_model)
+    changed_range(q_model)
+    after = qdq.export_onnx(q_model, tmp_path / "after.onnx", float_type=float_type).path
+    assert len(conversions) == 2
+    assert not structure(before, q_model).passed
+    assert qdq.verify_onnx(after, q_model).passed
+
+
 def test_a_model_changed_and_changed_back_is_converted_again_for_its_file(exported, conversions, tmp_path):
     q_model, _ = exported
     path = qdq.export_onnx(q_model, tmp_path / "half.onnx", float_type="float16").path
