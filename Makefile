@@ -29,7 +29,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Without compiled files every process of the tests would compile the package, and rewrite the assertions, for itself.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help venv install demo test lint types contracts docs frontend browser pytest fuzz agreement load soak notebooks lab bench bench-peers build installed oldest clean
+.PHONY: help venv install demo test lint types contracts docs frontend browser pytest exhaustive fuzz agreement load soak notebooks lab bench bench-peers build installed oldest clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -95,6 +95,9 @@ docs: $(STAMP)  ## Build the documentation site into build/site; warnings are er
 
 pytest: $(STAMP)  ## The tests alone; ARGS= goes to pytest
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+exhaustive: $(STAMP)  ## The tests that `make test` leaves out: further cases of what others hold, some minutes
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --exhaustive -m exhaustive $(ARGS)
 
 fuzz: $(STAMP)  ## Try random models for MINUTES=10; SEED= gives others, COUNT= limits their number
 	@$(BIN)/python tests/fuzz/long_run.py --minutes $(or $(MINUTES),10) --seed $(or $(SEED),0) $(if $(COUNT),--count $(COUNT))

@@ -36,7 +36,18 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default")
 gc.set_threshold(100_000, 10, 10)
 
 
+#: The cases that `make test` leaves out; tests/mutation/further_cases.py chooses them.
+EXHAUSTIVE = frozenset((ROOT / "tests" / "exhaustive.txt").read_text(encoding="utf-8").splitlines())
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest looks at `-m exhaustive`
 def pytest_collection_modifyitems(config, items):
+    further = [item for item in items if item.nodeid in EXHAUSTIVE]
+    for item in further:
+        item.add_marker("exhaustive")
+    if not config.getoption("--exhaustive") and not any("::" in argument for argument in config.args):
+        config.hook.pytest_deselected(items=further)
+        items[:] = [item for item in items if item.nodeid not in EXHAUSTIVE]
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     workers = getattr(config, "workerinput", {"workercount": 1})["workercount"]
     items[:] = seeds.another_order(items, config.getoption("--seed"))
@@ -60,6 +71,7 @@ def pytest_addoption(parser):
         default=0,
         help="another number gives every test other random numbers, every file another order",
     )
+    parser.addoption("--exhaustive", action="store_true", help="run the cases of tests/exhaustive.txt, too")
     parser.addoption("--regen-golden", action="store_true", help="rewrite tests/golden instead of comparing")
 
 

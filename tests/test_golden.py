@@ -1,5 +1,7 @@
 """Plans, explanations and structures of files as they were: a change of any shows as a readable difference.
 
+The files are verified: ONNX Runtime computes what Keras does.
+
 `pytest --regen-golden` rewrites the texts; what `git diff` then shows is the change, to be looked at before it is
 kept. Places are named i0 (first input), o (output) or by their weight; grids as in `plan_texts.grid_text`; the columns
 T, O, V and L are TensorRT, ONNX Runtime, OpenVINO and LiteRT.
@@ -92,35 +94,38 @@ def compare_with_plan(q_model, path):
     assert [item for item in every if item.expected != item.found] == []
 
 
-def target_lines(q_model, target, path):
-    """One line per output of a model's file for a target. Every pass keeps its contract."""
+def target_lines(q_model, target, path, data):
+    """One line per output of a model's file for a target. Every pass keeps its contract, and ONNX Runtime agrees."""
     model = q_model if target == q_model.plan.target else qdq.retarget(q_model, target)
     if target == "litert":
         return tflite_lines(qdq.export_tflite(model, path.with_suffix(".tflite")).path)
     with contracts_watched():
-        found = onnx_lines(qdq.export_onnx(model, path).path)
+        report = qdq.export_onnx(model, path)
+    assert report.pairs == len(model.plan.tensors)
     compare_with_plan(model, path)
-    return found
+    verification = qdq.verify_onnx(path, model, data)
+    assert verification.passed, verification.summary()
+    return onnx_lines(path)
 
 
 def one_by_one(families, target, path):
     """The lines of the families of a group that is refused together, and who of them is refused alone."""
     lines = []
     for family in families:
-        _, q_model, _ = quantized([family])
+        _, q_model, data = quantized([family])
         try:
-            lines += target_lines(q_model, target, path)
+            lines += target_lines(q_model, target, path, data)
         except qdq.QDQError as error:
             lines.append(f"{family}  {type(error).__name__}")
     return lines
 
 
-def file_lines(q_model, path, families=()):
+def file_lines(q_model, path, data, families=()):
     """One line per target and output of a model's files; a refusal is a line, too."""
     lines = []
     for initial, target in TARGETS.items():
         try:
-            found = target_lines(q_model, target, path)
+            found = target_lines(q_model, target, path, data)
         except qdq.QDQError as error:
             found = one_by_one(families, target, path)
             if not any(line.endswith("Error") for line in found):
@@ -131,13 +136,15 @@ def file_lines(q_model, path, families=()):
 
 @pytest.mark.parametrize("families", GROUPS, ids=lambda group: f"{group[0]}-{group[-1]}")
 def test_files_of_the_layer_families(golden, families, tmp_path):
-    _, q_model, _ = quantized(families)
-    golden(f"files/{families[0]}-{families[-1]}.txt", text_of(file_lines(q_model, tmp_path / "model.onnx", families)))
+    _, q_model, data = quantized(families)
+    lines = file_lines(q_model, tmp_path / "model.onnx", data, families)
+    golden(f"files/{families[0]}-{families[-1]}.txt", text_of(lines))
 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_files_of_small_networks(golden, name, tmp_path):
     model = SMALL[name]()
+    data = samples(model)
     q_model = qdq.quantize_model(model, custom_qdq_cases=[qdq.AutoQDQCase("tensorrt")])
-    qdq.calibrate(q_model, samples(model), verbose=False)
-    golden(f"files/{name}.txt", text_of(file_lines(q_model, tmp_path / "model.onnx")))
+    qdq.calibrate(q_model, data, verbose=False)
+    golden(f"files/{name}.txt", text_of(file_lines(q_model, tmp_path / "model.onnx", data)))

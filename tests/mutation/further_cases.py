@@ -1,0 +1,109 @@
+"""Chooses the cases of parametrized tests that `make test` leaves out, and writes them into `tests/exhaustive.txt`.
+
+`further_cases.py build/mutation/reach-....json`, a record that `make soak` has made. A case is left out if it takes
+long, if another case of the same test stays, and if two of the tests that stay reach each of its lines, one of them in
+its own file. Cases of which each is a fault that was once found, or a thing that is compared, stay. `make exhaustive`
+runs what is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import functools
+import json
+import pathlib
+import re
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+from project import ROOT
+
+LIST = ROOT / "tests" / "exhaustive.txt"
+#: Where every case is a thing of its own: a golden file, a page, a fault.
+KEPT = (
+    "tests/export/test_passes.py",
+    "tests/fuzz/test_found.py",
+    "tests/runtimes/test_planted_faults.py",
+    "tests/test_docstrings.py",
+    "tests/test_golden.py",
+    "tests/test_readme.py",
+    "tests/verification/test_exporter_faults.py",
+    "tests/verification/test_tflite_integers.py",
+)
+_REGRESSIONS = ROOT / "tests" / "REGRESSIONS.md"
+_LONG = 0.3  # seconds of processor time
+_REACHED = 2  # how many of the tests that stay reach a line
+
+
+def main():
+    """Write the list, and print how long all tests take and those that are left out."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("record", type=pathlib.Path, help="the record of what the tests reach")
+    record = json.loads(parser.parse_args().record.read_text(encoding="utf-8"))
+    chosen = further_cases(record["tests"], record["lines"])
+    LIST.write_text("".join(f"{name}\n" for name in sorted(chosen)), encoding="utf-8")
+    seconds = {name: taken for name, taken, _ in record["tests"]}
+    print(f"{len(seconds)} tests take {sum(seconds.values()):.0f} s, {len(chosen)} cases left out of them "
+          f"{sum(seconds[name] for name in chosen):.0f} s")  # fmt: skip
+
+
+def further_cases(
+    tests: list[tuple[str, float, bool]], lines: dict[str, dict[str, list[int]]], seconds: float = _LONG
+) -> list[str]:
+    """Return the cases that may be left out, the longest first.
+
+    Args:
+        tests: The id of each test, the processor time that it takes, and whether it passed.
+        lines: File -> line -> the numbers of the tests that execute it; -1 for the import.
+        seconds: Shorter tests stay.
+    """
+    reached = _lines_by_test(lines, len(tests))
+    everywhere = collections.Counter(line for found in reached for line in found)
+    in_file: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
+    cases = collections.Counter(name.partition("[")[0] for name, *_ in tests)
+    for (name, *_), found in zip(tests, reached, strict=True):
+        in_file[_file(name)].update(found)
+    chosen = []
+    for number in sorted(range(len(tests)), key=lambda number: -tests[number][1]):
+        name, taken, passed = tests[number]
+        function, own = name.partition("[")[0], in_file[_file(name)]
+        if taken < seconds or not passed or cases[function] < 2 or stays(function):
+            continue
+        if all(everywhere[line] > _REACHED and own[line] > 1 for line in reached[number]):
+            everywhere.subtract(reached[number])
+            own.subtract(reached[number])
+            cases[function] -= 1
+            chosen.append(name)
+    return chosen
+
+
+def stays(function: str) -> bool:
+    """Return whether all cases of a test stay."""
+    path, _, name = function.rpartition("::")
+    return _file(path) in KEPT or (_file(path), name) in _regressions()
+
+
+@functools.cache
+def _regressions():
+    text = _REGRESSIONS.read_text(encoding="utf-8")
+    return set(re.findall(r"`(tests/[\w/]+\.py)::(?:\w+::)?(\w+)`", text))
+
+
+def _lines_by_test(lines, count):
+    reached = [set() for _ in range(count)]
+    for path, numbers in lines.items():
+        for line, tests in numbers.items():
+            for number in tests:
+                if number >= 0:
+                    reached[number].add((path, line))
+    return reached
+
+
+def _file(name):
+    return name.partition("::")[0]
+
+
+if __name__ == "__main__":
+    main()
