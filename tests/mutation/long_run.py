@@ -2,8 +2,9 @@
 
 A sample is drawn from every room (seeded; a longer one begins with the shorter one). Each mutant runs against those
 tests that execute its line, its room's first, until one fails: a test that does not reach the line cannot notice it.
-What reaches what is recorded once. Tests run in a copy of the repository, in processes forked from one that has
-imported TensorFlow.
+What reaches what is recorded once. Tests run in a copy of the repository, in a process per mutant that is forked from
+one that has imported TensorFlow, and no more: the threads that TensorFlow starts with its first tensor, as some test
+modules make one, do not survive a fork, and what waits for them never ends.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import hashlib
 import json
 import os
 import pathlib
+import random
 import shutil
 import subprocess
 import sys
 import tempfile
 import traceback
+from typing import Any
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -27,12 +30,11 @@ os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import pytest
-from mutation import swap
-from mutation.mutants import draw
+from mutation.mutants import Mutant, draw
 from mutation.planted import planted
-from mutation.plugin import Reach, Server, die_with_parent, in_a_fork
+from mutation.plugin import Chosen, Reach, die_with_parent, in_a_fork
 from mutation.records import Records
-from mutation.rooms import rooms
+from mutation.rooms import Room, rooms
 from project import ROOT
 
 WARM = ("numpy", "tensorflow", "keras", "onnx", "onnxruntime")  # and nothing of this package
@@ -48,6 +50,8 @@ ARGUMENTS = (
     "--no-summary",
 )
 GOAL = 0.85
+_FIRST = 3  # files
+_GOLDEN = ("tests/test_golden.py",)
 
 
 def main():
@@ -58,6 +62,12 @@ def main():
     parser.add_argument("--seed", type=int, default=0, help="another seed draws other mutants (default: 0)")
     parser.add_argument(
         "--others", nargs="*", default=["tests"], help="the suite behind the rooms' own (default: tests)"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=300.0,
+        help="how long the tests of one mutant may take together; longer ones are left out (default: 300)",
     )
     parser.add_argument("--slow", action="store_true", help="with the tests that are marked as slow")
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "build" / "mutation", help="where results go")
@@ -94,79 +104,53 @@ class Soak:
 
     def plant(self):
         """Run every fault of the list that has no result yet against its test."""
-        waiting = [fault for fault in planted() if not self._records.knows(fault)]
-        at_once = [fault for fault in waiting if not self._changes_import(fault)]
-        if at_once:
-            self._serve([(fault, [fault.test], 60) for fault in at_once], dict.fromkeys(at_once, "planted"))
-            self._records.read()
-        for fault in waiting:
+        for fault in planted():
             if not self._records.knows(fault):
-                self._tell("planted", fault, in_a_fork(lambda f=fault: self._import_anew(f, [f.test]), 60))
+                self._tell("planted", fault, self._result(fault, [(fault.test, 60.0)]))
 
     def run(self, chosen):
         """Run the mutants of some rooms that have no result yet."""
         sample = [(room, mutant) for room in chosen for mutant in self._draw(room)]
-        waiting = {mutant: room for room, mutant in sample if not self._records.knows(mutant)}
+        waiting = [(room, mutant) for room, mutant in sample if not self._records.knows(mutant)]
         print(f"{len(sample)} mutants, {len(waiting)} of them without a result", flush=True)
-        if not waiting:
-            return
-        reach = self._reach(chosen)
-        jobs = {mutant: _tests_of(mutant, room, reach, self._root) for mutant, room in waiting.items()}
-        anew = [mutant for mutant, (tests, _) in jobs.items() if tests and self._runs_at_import(mutant, reach)]
-        for mutant, (tests, _) in jobs.items():
-            if not tests:
-                self._tell(waiting[mutant].name, mutant, {"status": "survived", "ran": 0})
-        at_once = [(mutant, *job) for mutant, job in jobs.items() if job[0] and mutant not in anew]
-        if at_once:
-            self._serve(at_once, {mutant: room.name for mutant, room in waiting.items()})
-            self._records.read()
-            anew += [mutant for mutant, *_ in at_once if not self._records.knows(mutant)]
-        for mutant in anew:
-            tests, seconds = jobs[mutant]
-            result = in_a_fork(lambda m=mutant, t=tests: self._import_anew(m, t), 10 + seconds)
-            self._tell(waiting[mutant].name, mutant, result)
+        # In any order, so that what an ended run leaves is a sample of all rooms.
+        random.Random(self._options.seed).shuffle(waiting)  # noqa: S311
+        reach = self._reach(chosen) if waiting else None
+        for room, mutant in waiting:
+            tests = reaching_tests(mutant, room, reach, (self._root / mutant.path).read_text(encoding="utf-8"))
+            self._tell(room.name, mutant, self._result(mutant, tests))
 
     def _draw(self, room):
         return draw(self._root, list(room.files), self._options.mutants, self._options.seed)
 
-    def _serve(self, jobs, rooms_of):
-        """Collect the tests once, and fork from there for every mutant."""
-        modules = sorted({test.partition("::")[0] for _, tests, _ in jobs for test in tests})
+    def _result(self, mutant, tests):
+        """Run a mutant against its tests until one fails: against those of a few files, then against the others."""
+        ran = 0
+        for stage in stages(tests, self._options.seconds):
+            names = [name for name, _ in stage]
+            result = in_a_fork(lambda n=names: self._run(mutant, n), sum(seconds for _, seconds in stage))
+            ran += result.get("ran", 0)
+            if result["status"] != "survived":
+                return {**result, "ran": ran}
+        return {"status": "survived", "ran": ran}
 
-        def told(mutant, result):
-            self._tell(rooms_of[mutant], mutant, result)
-
-        _fork_and_wait(lambda: pytest.main([*ARGUMENTS, *modules], plugins=[Server(self._root, jobs, told)]))
+    def _run(self, mutant, names):
+        (self._root / mutant.path).write_text(mutant.source(self._root), encoding="utf-8")
+        files = sorted({name.partition("::")[0] for name in names})
+        watch = Chosen(names)
+        status = pytest.main([*ARGUMENTS, "-x", *files], plugins=[watch])
+        if status in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            return {"status": "survived", "ran": watch.ran}
+        return {"status": "killed", "by": watch.failed or f"pytest ends with {status!r}", "ran": watch.ran}
 
     def _tell(self, room, mutant, result):
         """Write a result, and the file as it was."""
         (self._root / mutant.path).write_text((ROOT / mutant.path).read_text(encoding="utf-8"), encoding="utf-8")
-        if result["status"] == "not loaded":
-            return
         self._records.add(room, mutant, result)
         print(
             f"  {result['status']:9} {mutant.path}:{mutant.line} {mutant.key.partition(' | ')[2] or mutant.key}",
             flush=True,
         )
-
-    def _changes_import(self, mutant):
-        text = (self._root / mutant.path).read_text(encoding="utf-8")
-        return swap.changed_functions(text, mutant.source(self._root), mutant.path) is None
-
-    def _runs_at_import(self, mutant, reach):
-        if self._changes_import(mutant):
-            return True
-        text = (self._root / mutant.path).read_text(encoding="utf-8")
-        lines = reach["lines"].get(mutant.path, {})
-        return any(-1 in lines.get(str(line), []) for line in _statement(text, mutant.line))
-
-    def _import_anew(self, mutant, tests):
-        (self._root / mutant.path).write_text(mutant.source(self._root), encoding="utf-8")
-        watch = _FirstFailure()
-        status = pytest.main([*ARGUMENTS, "-x", *tests], plugins=[watch])
-        if status == pytest.ExitCode.OK:
-            return {"status": "survived", "ran": watch.ran}
-        return {"status": "killed", "by": watch.failed or f"pytest ends with {status!r}", "ran": watch.ran}
 
     def _reach(self, chosen):
         """Return the record of what the tests execute; made once for each state of the repository."""
@@ -180,32 +164,49 @@ class Soak:
         return json.loads(target.read_text(encoding="utf-8"))
 
 
-class _FirstFailure:
-    failed = ""
-    ran = 0
+def reaching_tests(mutant: Mutant, room: Room, reach: dict[str, Any], text: str) -> list[tuple[str, float]]:
+    """Return the tests that may notice a mutant and their seconds: its room's first, then the quick ones first.
 
-    def pytest_runtest_logreport(self, report):
-        self.ran += report.when == "call"
-        if report.failed:
-            self.failed = self.failed or report.nodeid
+    What runs when a module is imported concerns every test of the files that reach the module at all. Where none does,
+    as in a module of tables, it concerns the tests of its room, and the golden files.
 
-
-def _tests_of(mutant, room, reach, root):
-    """Return the tests that may notice a mutant, its room's first, then the quick ones first; and what they take.
-
-    What runs when a module is imported concerns every test of the files that reach the module at all.
+    Args:
+        mutant: The mutant.
+        room: Its room.
+        reach: The record of what reaches what.
+        text: The unchanged file.
     """
-    text = (root / mutant.path).read_text(encoding="utf-8")
+    own = tuple(room.tests)
     lines = reach["lines"].get(mutant.path, {})
     numbers = {test for line in _statement(text, mutant.line) for test in lines.get(str(line), [])}
     if -1 in numbers:
         numbers = {test for tests in lines.values() for test in tests}
+        if numbers == {-1}:
+            numbers = {place for place, (name, *_) in enumerate(reach["tests"]) if name.startswith((*own, *_GOLDEN))}
     tests = [reach["tests"][number] for number in numbers - {-1}]
-    tests = [test for test in tests if test[2]]
-    own = tuple(room.tests)
     same = f"test_{pathlib.Path(mutant.path).stem.lstrip('_')}.py"
     tests.sort(key=lambda test: (not test[0].startswith(own), same not in test[0], test[1], test[0]))
-    return [test[0] for test in tests], sum(test[1] for test in tests)
+    return [(name, seconds) for name, seconds, passed in tests if passed]
+
+
+def stages(tests: list[tuple[str, float]], limit: float) -> list[list[tuple[str, float]]]:
+    """Return tests in two parts: those of the first files, which are collected at once, and the others.
+
+    Args:
+        tests: The tests with their seconds, in order.
+        limit: What follows the tests that take as many seconds is left out.
+    """
+    total = 0.0
+    chosen = []
+    for name, seconds in tests:
+        total += seconds
+        if chosen and total > limit:
+            break
+        chosen.append((name, seconds))
+    files = list(dict.fromkeys(name.partition("::")[0] for name, _ in chosen))[:_FIRST]
+    first = [test for test in chosen if test[0].partition("::")[0] in files]
+    others = [test for test in chosen if test not in first]
+    return [stage for stage in (first, others) if stage]
 
 
 def _statement(text, line):

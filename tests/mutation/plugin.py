@@ -1,4 +1,4 @@
-"""Two ways to run what pytest collected: once with a record of what reaches what, and against mutant after mutant."""
+"""Runs what pytest collects with a record of what reaches what, or some of it in a process of its own."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import pytest
-from mutation import swap
-from mutation.mutants import Mutant
 
 _PR_SET_PDEATHSIG = 1
 _PATIENCE = 60  # seconds of waiting per second of processor time, on a busy machine
@@ -69,73 +67,30 @@ class Reach:
         self._target.write_text(json.dumps({"tests": tests, "lines": lines}), encoding="utf-8")
 
 
-class Server:
-    """Forks a process per mutant, in which the functions are changed and the tests run until one fails.
+class Chosen:
+    """Runs only some of the tests that pytest collects, in a given order, and remembers the first that fails.
 
     Args:
-        root: The repository.
-        jobs: (mutant, the ids of its tests in order, the processor time that they take unchanged).
-        told: Is given (mutant, result) after each.
+        names: Ids of tests; of a test without its cases all of them.
     """
 
-    def __init__(
-        self,
-        root: pathlib.Path,
-        jobs: Iterable[tuple[Mutant, list[str], float]],
-        told: Callable[[Mutant, dict], None],
-    ) -> None:
-        self._root, self._jobs, self._told = root, jobs, told
+    def __init__(self, names: list[str]) -> None:
+        self._places = {name: place for place, name in enumerate(names)}
+        self.failed = ""
+        self.ran = 0
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtestloop(self, session):
-        """Run the mutants instead of the tests."""
-        items = {}
-        for item in session.items:
-            names = {item.nodeid, item.nodeid.partition("[")[0], item.nodeid.partition("::")[0]}
-            for name in names:  # every case of a test and every test of a file, too
-                items.setdefault(name, []).append(item)
-        for mutant, tests, seconds in self._jobs:
-            chosen = [item for name in tests for item in items.get(name, [])]
-            self._told(mutant, in_a_fork(lambda m=mutant, c=chosen: self._run(m, c), seconds))
-        return True
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items):
+        """Keep the chosen tests."""
+        found = [(self._place(item.nodeid), place, item) for place, item in enumerate(items)]
+        items[:] = [item for place, _, item in sorted(found, key=lambda each: each[:2]) if place < len(self._places)]
 
-    def _run(self, mutant, items):
-        path = self._root / mutant.path
-        changed = mutant.source(self._root)
-        pairs = swap.changed_functions(path.read_text(encoding="utf-8"), changed, str(path))
-        assert pairs is not None, mutant
-        if not swap.put_in(pairs):
-            return {"status": "not loaded"}
-        path.write_text(changed, encoding="utf-8")  # for the processes that a test starts
-        return run_until_one_fails(items)
-
-
-def run_until_one_fails(items: list[pytest.Item]) -> dict:
-    """Run collected tests in this process.
-
-    Args:
-        items: The tests, in order.
-
-    Returns:
-        The result: `{"status": "killed", "by": id}` or `{"status": "survived"}`, and how many tests ran.
-    """
-    watch = _Watch()
-    if items:
-        plugins = items[0].config.pluginmanager
-        plugins.register(watch)
-        plugins.unregister(name="terminalreporter")
-    for number, item in enumerate(items):
-        nextitem = items[number + 1] if number + 1 < len(items) else None
-        item.config.hook.pytest_runtest_protocol(item=item, nextitem=nextitem)
-        if watch.failed:
-            return {"status": "killed", "by": watch.failed, "ran": number + 1}
-    return {"status": "survived", "ran": len(items)}
-
-
-class _Watch:
-    failed = ""
+    def _place(self, name):
+        return self._places.get(name, self._places.get(name.partition("[")[0], len(self._places)))
 
     def pytest_runtest_logreport(self, report):
+        """Count the tests that ran."""
+        self.ran += report.when == "call"
         if report.failed:
             self.failed = self.failed or report.nodeid
 

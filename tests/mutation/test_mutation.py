@@ -1,22 +1,20 @@
 """The tools of `make soak`: what is drawn, how a change gets into loaded code, what counts as noticed."""
 
 import ast
-import importlib.util
 import os
 import pathlib
 import signal
 import subprocess
 import sys
 import time
-import weakref
 
 import pytest
-from mutation import swap
-from mutation.mutants import draw
+from mutation.long_run import reaching_tests, stages
+from mutation.mutants import Mutant, draw
 from mutation.planted import planted
-from mutation.plugin import in_a_fork
+from mutation.plugin import Chosen, in_a_fork
 from mutation.records import REASONS, Records
-from mutation.rooms import rooms
+from mutation.rooms import Room, rooms
 from project import ROOT
 
 SOURCE = '''"""A module."""
@@ -48,17 +46,6 @@ class Box:
 '''
 
 
-@pytest.fixture
-def loaded(tmp_path):
-    """A module of the text above, loaded from a file."""
-    path = tmp_path / "toy.py"
-    path.write_text(SOURCE, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location("qdq_toy", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module, str(path)
-
-
 class TestDrawing:
     def test_a_seed_gives_one_sample_and_a_longer_one_begins_with_it(self, tmp_path):
         (tmp_path / "toy.py").write_text(SOURCE, encoding="utf-8")
@@ -87,30 +74,60 @@ class TestDrawing:
         assert folders <= set(rooms())
 
 
-class TestSwapping:
-    def test_a_function_a_method_and_a_cached_one_change_where_they_are(self, loaded):
-        module, path = loaded
-        box = module.Box(2)
-        assert (module.counted([4, 5, 6]), box.has(3), module.doubled(4)) == (10, False, 8)
-        for old, new in (("value > LIMIT", "value > 4"), ("other < self", "other <= self"), ("value * 2", "value * 3")):
-            pairs = swap.changed_functions(SOURCE, SOURCE.replace(old, new), path)
-            assert swap.put_in(pairs) >= 1
-        assert (module.counted([4, 5, 6]), box.has(3), module.doubled(4)) == (6, True, 12)
+REACH = {
+    "tests": [
+        ["tests/cli/test_it.py::slow", 3.0, True],
+        ["tests/graph/test_it.py::own", 2.0, True],
+        ["tests/graph/test_toy.py::same", 4.0, True],
+        ["tests/cli/test_it.py::quick", 1.0, True],
+        ["tests/graph/test_it.py::failed", 0.1, False],
+    ],
+    "lines": {"graph/toy.py": {"5": [0, 1, 2, 3, 4], "3": [-1], "4": [-1], "9": [0]}, "table.py": {"1": [-1]}},
+}
+ROOM = Room("graph", (), ("tests/graph",))
+TEXT = "\n\nTABLE = 1\ndef function():\n    return 2\n"
 
-    @pytest.mark.parametrize(
-        ("old", "new"),
-        [("LIMIT = 3", "LIMIT = 4"), ("least: int = 2", "least: int = 3"), ("@functools.lru_cache\n", "")],
-    )
-    def test_what_runs_at_the_import_asks_for_another_import(self, old, new):
-        assert swap.changed_functions(SOURCE, SOURCE.replace(old, new), "toy.py") is None
 
-    def test_proxies_of_objects_that_are_gone_are_passed_over(self):
-        proxies = [weakref.proxy(set())]
-        assert swap.put_in([]) == 0
-        assert len(proxies) == 1
+class TestChoosing:
+    def found(self, path, line, text=TEXT):
+        mutant = Mutant(path, line, "operator", 0, "", "")
+        return [name.partition("::")[2] for name, _ in reaching_tests(mutant, ROOM, REACH, text)]
 
-    def test_nothing_is_changed_where_the_function_is_not_loaded(self):
-        assert swap.put_in(swap.changed_functions(SOURCE, SOURCE.replace("* 2", "* 3"), "elsewhere.py")) == 0
+    def test_the_rooms_own_tests_come_first_then_the_quick_ones_and_none_that_failed(self):
+        assert self.found("graph/toy.py", 5) == ["same", "own", "quick", "slow"]
+
+    def test_what_runs_at_the_import_concerns_all_that_reach_the_file(self):
+        assert self.found("graph/toy.py", 3) == ["same", "own", "quick", "slow"]
+        assert self.found("table.py", 1, "TABLE = 1") == ["own", "same"]
+
+    def test_a_line_that_no_test_reaches_has_none(self):
+        assert self.found("graph/toy.py", 7, "\n" * 6 + "def other():\n    pass") == []
+        assert self.found("elsewhere.py", 1, "A = 1") == []
+
+    def test_tests_of_the_first_files_run_before_the_others_as_long_as_the_limit_lasts(self):
+        tests = [(f"{file}.py::{name}", 1.0) for file, name in ("aa", "bb", "ab", "cc", "dd", "ac", "ee")]
+        names = [[name.replace(".py::", "") for name, _ in stage] for stage in stages(tests, 100.0)]
+        assert names == [["aa", "bb", "ab", "cc", "ac"], ["dd", "ee"]]
+        assert stages(tests, 2.5) == [tests[:2]]
+        assert stages(tests, 0.0) == [tests[:1]]
+        assert stages([], 1.0) == []
+
+    def test_only_the_chosen_ones_run_in_their_order_until_one_fails(self, tmp_path):
+        for name, second in (("first", "assert False"), ("second", "pass")):
+            cases = "import pytest\n@pytest.mark.parametrize('x', [1, 2])\ndef test_a(x):\n    pass\n"
+            (tmp_path / f"test_{name}.py").write_text(f"{cases}def test_b():\n    {second}\n")
+        (tmp_path / "conftest.py").write_text("")
+
+        def run(*names):
+            os.chdir(tmp_path)
+            watch = Chosen([f"test_{name}" for name in names])
+            pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "--rootdir", "."], plugins=[watch])
+            return {"failed": watch.failed, "ran": watch.ran}
+
+        result = in_a_fork(lambda: run("second.py::test_a", "first.py::test_b", "first.py::test_a[1]"), 60)
+        assert result == {"failed": "test_first.py::test_b", "ran": 3}
+        result = in_a_fork(lambda: run("second.py::test_b", "first.py::test_a[2]"), 60)
+        assert result == {"failed": "", "ran": 2}
 
 
 class TestForks:
@@ -129,7 +146,7 @@ class TestForks:
         number = tmp_path / "number"
         code = f"""
 import os, pathlib, time
-from mutation.plugin import in_a_fork
+from mutation.plugin import Chosen, in_a_fork
 
 def work():
     pathlib.Path({str(number)!r}).write_text(str(os.getpid()))
