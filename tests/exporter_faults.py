@@ -4,7 +4,7 @@ import dataclasses
 import importlib
 import inspect
 
-from mutation.swap import changed_functions
+from changed_code import changed_functions
 
 
 @dataclasses.dataclass(frozen=True)
