@@ -36,6 +36,11 @@ def array_digest(array: Any) -> str:
     return fingerprint_of("", arrays=[array])
 
 
+def bytes_digest(array: Any) -> str:
+    """Return the hash of an array's elements in row-major order, without its type and shape."""
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+
+
 def add_arrays(digest: Any, arrays: Iterable[Any]) -> None:
     """Add arrays to a hash; the bytes alone are equal for some arrays of different types or shapes."""
     for array in map(np.asarray, arrays):

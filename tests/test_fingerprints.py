@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import qdq_workbench as qdq
-from qdq_workbench._fingerprints import array_digest, fingerprint_of, text_of
+from qdq_workbench._fingerprints import array_digest, bytes_digest, fingerprint_of, text_of
 
 ARRAY = np.arange(6, dtype=np.float32)
 
@@ -22,6 +22,13 @@ def test_an_array_counts_with_type_and_shape():
     alike = [ARRAY, ARRAY.reshape(2, 3), ARRAY.view(np.int32), ARRAY.reshape(2, 3).T]
     assert len({array_digest(array) for array in alike}) == 4
     assert array_digest(ARRAY.reshape(2, 3).T) == array_digest(ARRAY.reshape(2, 3).T.copy())
+
+
+def test_the_hash_of_elements_is_that_of_their_order_alone():
+    codes = np.arange(6, dtype=np.int8).reshape(2, 3)
+    assert bytes_digest(codes) == bytes_digest(np.asfortranarray(codes)) == bytes_digest(codes.reshape(-1))
+    assert bytes_digest(codes) == bytes_digest(codes.view(np.uint8))
+    assert bytes_digest(codes) != bytes_digest(codes.T)
 
 
 def test_the_state_of_a_random_generator_does_not_count():

@@ -21,7 +21,7 @@ from qdq_workbench.export.keras_side.float_graph import FloatGraph
 from qdq_workbench.graph.free_names import take_name
 from qdq_workbench.onnx_graph.graph import Graph, outer_reads, rename_reads
 from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, TENSOR_LIMIT, constant_bytes
-from qdq_workbench.onnx_graph.qdq_graph import subgraphs
+from qdq_workbench.onnx_graph.qdq_graph import subgraphs, without_running_number
 
 BATCH = "batch"
 # The types that `_plain_constant` writes itself.
@@ -33,7 +33,6 @@ _PLAIN_TYPES = {
 # `make_name` and `free_name` append.
 _SCOPE = re.compile(r"^(?:.*/)?(qdq_op_\d+)/")
 _END = re.compile(r"^qdq_(?:input|output|source|placeholder|weight|argument_\d+|result_\d+)_\d+")
-_NUMBER = re.compile(r"__\d+$")
 _RUNNING_NUMBER = re.compile(r"__\d+(?=$|[:/])")
 
 
@@ -110,7 +109,7 @@ def _packed_constants(graph: Graph, four_bits: Collection[str]) -> set[str]:
     wanted = {f"{name}/DequantizeLinear" for name in four_bits}
     found: set[str] = set()
     for node in graph.nodes:
-        if node.op == "DequantizeLinear" and _NUMBER.sub("", node.name) in wanted:
+        if node.op == "DequantizeLinear" and without_running_number(node.name) in wanted:
             found |= {node.inputs[0], node.inputs[2]} & set(graph.constants)
     return found
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import hashlib
 import json
 import zlib
 from collections.abc import Mapping
-from importlib import metadata
 from typing import Any
 
-import numpy as np
 import onnx
 
 from qdq_workbench._documents import parse_json
+from qdq_workbench._fingerprints import bytes_digest
+from qdq_workbench._versions import versions_of
 from qdq_workbench.errors import UnverifiableFileError, first_line
 from qdq_workbench.export.encodings import Encoding
 from qdq_workbench.graph.half_precision import FLOAT32, FLOAT_TYPES
@@ -36,7 +35,7 @@ def write_metadata(
         "plan": plan.to_dict(),
         "encodings": {name: describe(encoding) for name, encoding in encodings.items()},
         "graph_sha256": graph_digest(proto),
-        "versions": _versions(),
+        "versions": versions_of(_PACKAGES),
     }
     if float_type != FLOAT32:
         data["float_type"] = float_type
@@ -108,9 +107,9 @@ def describe(encoding: Encoding) -> dict[str, Any]:
         found["scale"] = float(encoding.scale)
         found["zero_point"] = int(encoding.zero_point)
     else:
-        found["scale_sha256"] = digest(encoding.scale)
-        found["zero_point_sha256"] = digest(encoding.zero_point)
-        found["codes_sha256"] = digest(encoding.codes)
+        found["scale_sha256"] = bytes_digest(encoding.scale)
+        found["zero_point_sha256"] = bytes_digest(encoding.zero_point)
+        found["codes_sha256"] = bytes_digest(encoding.codes)
     return found
 
 
@@ -142,16 +141,3 @@ def _digest_of_graph(proto: onnx.ModelProto) -> str:
         getattr(rest, field).extend(getattr(proto.graph, field))
     hashed.update(rest.SerializeToString(deterministic=True))
     return hashed.hexdigest()
-
-
-def digest(array: np.ndarray) -> str:
-    """Return the SHA-256 of an array's bytes, without shape and dtype."""
-    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for package in _PACKAGES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return found

@@ -17,7 +17,7 @@ from keras import ops
 
 from qdq_workbench.graph.contractions import product_terms
 
-_FAR_BELOW = -0.7 * 3.38953e38  # Keras's value for a masked score
+FAR_BELOW = -0.7 * 3.38953e38  # Keras's value for a masked score
 
 
 def in_parts(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -90,7 +90,7 @@ def _attention(operation: Any, given: Mapping[str, Any]) -> Any:
         scores = ops.add(scores, ops.cast(given["bias"], scores.dtype))
     mask = _mask(scores, given.get("mask"), causal=operation.is_causal)
     if mask is not None:
-        scores = ops.where(mask, scores, _FAR_BELOW)
+        scores = ops.where(mask, scores, FAR_BELOW)
     found = named(ops.softmax(scores, axis=-1), "softmax")
     found = found if found.dtype == key.dtype else ops.cast(found, key.dtype)
     turned = _ordered(value, "bsnh", list("bnsh"))

@@ -19,7 +19,7 @@ IN_FLOAT = "/in_float"  # suffix of the Clip to the limits of a pair in front of
 # QLinearConv, QGemm, QOrderedMatMul, ConvInteger, MatMulIntegerToFloat, DynamicQuantizeLinear: the standard's and ONNX
 # Runtime's operations on integers all carry one of these words.
 _ON_INTEGERS = re.compile(r"Q[A-Z]\w*|\w*Integer(ToFloat)?|DynamicQuantize\w*")
-_RUNNING_NUMBER = re.compile(r"__\d+$")
+_RUNNING_NUMBER = re.compile(r"__\d+$")  # by tf2onnx, which keeps names apart
 _CONSTANTS = {
     "value_float": np.float32,
     "value_floats": np.float32,
@@ -28,9 +28,14 @@ _CONSTANTS = {
 }
 
 
+def without_running_number(name: str) -> str:
+    """Return the name of a node without the number that tf2onnx has appended."""
+    return _RUNNING_NUMBER.sub("", name)
+
+
 def keeps_in_float(node: onnx.NodeProto) -> bool:
     """Return whether a node is a Clip, changing no value, that keeps ONNX Runtime from quantizing a float weight."""
-    return node.op_type == "Clip" and _RUNNING_NUMBER.sub("", node.name).endswith(IN_FLOAT)
+    return node.op_type == "Clip" and without_running_number(node.name).endswith(IN_FLOAT)
 
 
 class QDQGraph:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from typing import Any
 
 from qdq_workbench._files import write_text
+from qdq_workbench._versions import versions_of
 from qdq_workbench.placement.plan import PlacementPlan, PlannedTensor
 from qdq_workbench.report.chart_html import chart_html
 from qdq_workbench.report.curves import Curve, Level, curves_figure
@@ -130,8 +130,7 @@ def installed_versions() -> dict[str, str]:
         >>> "numpy" in installed_versions()
         True
     """
-    versions = {name: _version(name) for name in _VERSIONS_OF}
-    return {name: version for name, version in versions.items() if version}
+    return versions_of(_VERSIONS_OF)
 
 
 def grid_text(spec: QuantizerSpec) -> str:
@@ -152,13 +151,6 @@ def grid_text(spec: QuantizerSpec) -> str:
     if spec.block_size is not None:
         granularity = f"in blocks of {spec.block_size} (axis {spec.axis})"
     return f"{kind}{spec.num_bits} {symmetry}{narrow}, {granularity}"
-
-
-def _version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return ""  # only one of the two TensorFlow builds is installed, and a source tree may not be installed at all
 
 
 def _chart(run: RunReport) -> Any:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import json
 import pathlib
 from collections.abc import Mapping
-from importlib import metadata
 from typing import Any
 
 import numpy as np
 
 from qdq_workbench._documents import read_document
 from qdq_workbench._files import as_path, write_text
+from qdq_workbench._versions import versions_of
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.errors import FileAccessError, UnverifiableFileError
 from qdq_workbench.export.metadata import graph_digest, read_metadata
@@ -226,7 +225,7 @@ def certify(path: str | pathlib.Path, q_model: QuantizedModel | None = None, dat
         float_nodes=tuple(figures.get("float_nodes", ())),
         lint=tuple(f"{item.rule} {item.node}: {item.message}" for item in lint_model(path, model).findings),
         written_with=noted.get("versions", {}),
-        checked_with=_versions(),
+        checked_with=versions_of(_PACKAGES),
         data_sha256=_data_digest(data),
         report=report,
     )
@@ -259,11 +258,3 @@ def _data_digest(data: Any) -> str:
     if data is None or not all(isinstance(array, np.ndarray) for array in arrays):
         return ""
     return _digest(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays))
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for package in _PACKAGES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return found

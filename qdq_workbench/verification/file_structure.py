@@ -151,8 +151,3 @@ def _rows(codes: np.ndarray, scales: tuple[int, ...], axis: int | None, block_si
     order = np.argsort(number, axis=None, kind="stable")
     counts = np.bincount(number.reshape(-1), minlength=math.prod(scales))
     return np.split(codes.reshape(-1)[order], np.cumsum(counts)[:-1])
-
-
-def sha256_of(codes: np.ndarray) -> str:
-    """Hash the elements of an array in row-major order."""
-    return hashlib.sha256(np.ascontiguousarray(codes).tobytes()).hexdigest()

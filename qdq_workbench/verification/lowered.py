@@ -7,7 +7,6 @@ expected operators come from the plan alone, not from the exporter.
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
@@ -17,10 +16,9 @@ from qdq_workbench.export.node_names import layer_of, layers_by_name
 from qdq_workbench.export.passes.keep_clips_from_blocks import APART
 from qdq_workbench.graph.operators import HELPERS, written_for
 from qdq_workbench.graph.twins import twins_of
-from qdq_workbench.onnx_graph.qdq_graph import NARROWING, PAIR_OPERATORS, keeps_in_float
+from qdq_workbench.onnx_graph.qdq_graph import NARROWING, PAIR_OPERATORS, keeps_in_float, without_running_number
 from qdq_workbench.placement.plan import PlacementPlan
 
-_NUMBER = re.compile(r"__\d+$")
 # Operators that no converter adds to compute shapes, indices or masks, so an unexpected one is always a difference.
 _COMPUTING = frozenset(
     {
@@ -174,7 +172,7 @@ def _operators_by_layer(
 
 def _written_for(node: onnx.NodeProto) -> str:
     """Return the operator of the plan that a node implements."""
-    name = _NUMBER.sub("", node.name)
+    name = without_running_number(node.name)
     # A Relu or Clip that was written as Max and Min is recognised at its Max.
     of = next((operator for operator, end in APART.items() if node.op_type == "Max" and name.endswith(end)), None)
     if of is not None:

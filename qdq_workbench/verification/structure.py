@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from qdq_workbench._fingerprints import bytes_digest
 from qdq_workbench.export.encodings import BiasEncoding, Encoding, clip_bounds
 from qdq_workbench.export.metadata import graph_digest
 from qdq_workbench.verification.file_structure import (
@@ -25,7 +26,6 @@ from qdq_workbench.verification.file_structure import (
     FileStructure,
     QDQPair,
     layout_free_digest,
-    sha256_of,
 )
 from qdq_workbench.verification.structure_reader import read_structure
 
@@ -91,7 +91,7 @@ def _expected_bias(name: str, encoding: BiasEncoding) -> DequantizedConstant:
         digest=layout_free_digest(encoding.codes, encoding.scale, zero, axis),
         axis=axis,
         shape=encoding.codes.shape,
-        codes_sha256=sha256_of(encoding.codes),
+        codes_sha256=bytes_digest(encoding.codes),
         is_zero=not np.any(encoding.codes),
     )
 

@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from qdq_workbench._fingerprints import bytes_digest
 from qdq_workbench.graph.operators import HELPERS
 from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, NARROWING, QUANTIZE, QDQGraph
 from qdq_workbench.quantizers.blocks import scale_shape, spread
@@ -24,7 +25,6 @@ from qdq_workbench.verification.file_structure import (
     FileStructure,
     QDQPair,
     layout_free_digest,
-    sha256_of,
 )
 
 
@@ -76,7 +76,7 @@ class _Reader:
             elif node.op_type == DEQUANTIZE and not self._behind_quantize(node):
                 self.strays.append(f"{node.name}: dequantizes what no QuantizeLinear wrote")
         others = {
-            name: sha256_of(numpy_helper.to_array(tensor))
+            name: bytes_digest(numpy_helper.to_array(tensor))
             for name, tensor in self._constants.items()
             if name not in self._used
         }
@@ -169,7 +169,7 @@ class _Reader:
             digest=layout_free_digest(codes, scale, zero, place, spec.block_size),
             axis=place,
             shape=codes.shape,
-            codes_sha256=sha256_of(codes),
+            codes_sha256=bytes_digest(codes),
             is_zero=not np.any(codes.astype(np.int64) - spread(zero.astype(np.int64), codes.shape, spec)),
             block_size=spec.block_size,
         )

@@ -13,7 +13,7 @@ import numpy as np
 
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.export.litert.kernels import KERNELS
-from qdq_workbench.export.litert.supported_grids import INT16_BITS
+from qdq_workbench.export.litert.supported_grids import INT16_BITS, NARROWEST_SCALE, ROUNDED_BY
 from qdq_workbench.export.litert.tflite_file import INT4, INT8, INT16, TFLiteFile, scales_of, unpacked
 from qdq_workbench.graph.kinds import BATCH_NORMALIZATION
 from qdq_workbench.graph.model_graph import Node
@@ -27,8 +27,7 @@ from qdq_workbench.verification.report import Check, check_of
 _Grid = tuple[int, float, int]  # number of bits, scale, zero point
 _Needed = Mapping[tuple[str, str], bool]  # of `needed_tensors`
 _BITS = {INT8: 8, INT16: INT16_BITS}
-_NARROWEST = 1e-6 / 254 * (1 + 1e-5)  # the converter widens narrower ranges
-_HALF = 0.51  # of a step
+_WIDENED = NARROWEST_SCALE * (1 + 1e-5)  # as the converter computes it from ranges in float32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +65,7 @@ def _grid_differences(file: TFLiteFile, q_model: QuantizedModel, needed: _Needed
             grid = numerics.qparams_from_range(*ranges[pair.name], pair.quantizer)
             bits = INT16_BITS if pair.quantizer.num_bits == INT16_BITS else 8
             scale, zero = float(np.float32(grid.scale)), int(grid.zero_point)
-            if (bits, scale, zero) not in held and scale > _NARROWEST and not _may_be_merged(q_model.plan, pair.tensor):
+            if (bits, scale, zero) not in held and scale > _WIDENED and not _may_be_merged(q_model.plan, pair.tensor):
                 yield f"no tensor has the grid of the pair {pair.name!r}: scale {scale}, zero point {zero}, int{bits}"
 
 
@@ -131,7 +130,7 @@ def _is_read_as_weight(file: TFLiteFile, constant: _Constant) -> bool:
 def _is_rounded(weight: PlannedValues, constant: _Constant) -> bool:
     """Return whether a constant is a weight that the converter rounded on scales of its own."""
     apart = np.abs(weight.ascending - constant.ascending)
-    return bool((apart <= _HALF * constant.steps.max()).all())
+    return bool((apart <= ROUNDED_BY * constant.steps.max()).all())
 
 
 def _integer_constants(file: TFLiteFile) -> Iterator[_Constant]:

@@ -18,9 +18,9 @@ from keras import layers, ops
 from qdq_workbench.conversion.engine.rebuild import Rebuilder, clone_operation
 from qdq_workbench.graph.kinds import MULTI_HEAD_ATTENTION
 from qdq_workbench.graph_builder import BoundGraph, Call, bind_graph, carries_mask, keras_layers
+from qdq_workbench.graph_builder.products import FAR_BELOW
 from qdq_workbench.wrappers.attention_parts import AttentionMask, MaskedProjection, MaskOf
 
-_FAR_BELOW = -0.7 * 3.38953e38  # Keras's value for a masked score
 _PROJECTIONS = ("query", "key", "value", "gate", "output")
 
 
@@ -185,7 +185,7 @@ class _Attention:
             scores = self._named(ops.cast(scores, "float32"), "scores_float32")
         scores = self._named(ops.multiply(scores, self._scale()), "scaled")
         if mask is not None:
-            scores = self._named(ops.where(mask, scores, _FAR_BELOW), "masked")
+            scores = self._named(ops.where(mask, scores, FAR_BELOW), "masked")
         found = layers.Softmax(axis=-1, dtype=scores.dtype, name=self._free("softmax"))(scores)
         return found if found.dtype == key.dtype else self._named(ops.cast(found, key.dtype), "probabilities")
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from qdq_workbench.export.litert.fake_quant_model import FakeQuantModel
 from qdq_workbench.export.litert.kernels import KERNELS, VERSIONS
+from qdq_workbench.export.litert.supported_grids import ROUNDED_BY
 from qdq_workbench.export.litert.tflite_file import (
     FLOAT32,
     INT4,
@@ -36,7 +37,6 @@ from qdq_workbench.quantizers.bias_room import BIAS_LIMIT, bias_scale
 
 _FEW_BITS = 4
 _SAME = 1e-6  # relative: the converter computes scales from float32 ends of ranges
-_HALF = 0.51  # of a step: how far the converter's own rounding moves a value
 _DEQUANTIZE = {INT8: 5, INT4: 6}
 _TYPE_NAMES = {INT8: "int8", INT4: "int4"}
 _Arrange = Callable[[np.ndarray], np.ndarray]
@@ -195,7 +195,7 @@ class _Writer:
             theirs = codes * steps.astype(np.float64)
             exact = theirs if bias is None or bias.size != theirs.size else bias.reshape(-1).astype(np.float64)
             # The converter may have added a constant of its own to the bias; then its value counts.
-            exact = np.where(np.abs(exact - theirs) <= _HALF * steps + _SAME * np.abs(theirs), exact, theirs)
+            exact = np.where(np.abs(exact - theirs) <= ROUNDED_BY * steps + _SAME * np.abs(theirs), exact, theirs)
             scale = bias_scale(source, scales)
             rounded = np.rint(exact / scale.astype(np.float64))
             if np.all(np.abs(rounded) <= BIAS_LIMIT):
@@ -227,7 +227,7 @@ def _dequantized(codes: np.ndarray, tensor: Any) -> tuple[np.ndarray, np.ndarray
     if scales.size > 1:
         along[tensor.quantization.quantizedDimension] = -1
     steps = np.broadcast_to(scales.reshape(along), codes.shape)
-    return codes.astype(np.float32) * steps, np.float32(_HALF) * steps
+    return codes.astype(np.float32) * steps, np.float32(ROUNDED_BY) * steps
 
 
 def _arrangements(shape: tuple[int, ...], other: tuple[int, ...]) -> Iterator[_Arrange]:

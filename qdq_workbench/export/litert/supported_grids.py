@@ -1,4 +1,4 @@
-"""The grids that a `.tflite` file can hold, and the errors about others."""
+"""The grids that a `.tflite` file can hold, what TensorFlow's converter makes of them, and the errors about others."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.errors import ExportError
 
 INT16_BITS = 16
+NARROWEST_SCALE = 1e-6 / 254  # the scale to which the converter widens ranges that end below 5e-7
+ROUNDED_BY = 0.51  # of a step: how far the converter's own rounding moves a value
 _WIDTHS = (8, INT16_BITS)
 _MOST_BITS = 8
 _SPECIFICATION = f"({page('targets.md', 'LiteRT')})"

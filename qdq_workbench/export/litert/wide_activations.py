@@ -19,12 +19,11 @@ import numpy as np
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export.litert.fake_quant_model import FakeQuantModel
 from qdq_workbench.export.litert.kernels import KERNELS
-from qdq_workbench.export.litert.supported_grids import INT16_BITS
+from qdq_workbench.export.litert.supported_grids import INT16_BITS, NARROWEST_SCALE
 from qdq_workbench.export.litert.tflite_file import INT8, INT16, TFLiteFile, scales_of
 
 _LARGEST = {8: 127, INT16_BITS: 32767}
 _SAME = 1e-5  # relative: the converter takes ranges in float32
-_NARROWEST = 1e-6 / 254  # the scale to which the converter widens ranges that end below 5e-7
 _FIXED = {"SOFTMAX": 2.0**-15, "LOGISTIC": 2.0**-15, "TANH": 2.0**-15, "LOG_SOFTMAX": 2.0**-11}
 _SIGMOIDS = {"TANH": 2.0**-7, "LOGISTIC": 2.0**-8}  # the int8 scales of their results where a product reads them
 _IN_FLOAT = ("HARD_SWISH", "TILE", "LOG_SOFTMAX", "PRELU")  # which have no int16 kernel, or one that is not exact
@@ -85,7 +84,7 @@ def _is_weight(file: TFLiteFile, graph: Any, index: int) -> bool:
 def _our_scale(scale: np.float32, ours: np.ndarray, tensor: Any) -> np.float32:
     wanted = np.float64(scale) * _LARGEST[8] / _LARGEST[INT16_BITS]
     nearest = np.float32(ours[np.argmin(np.abs(ours - wanted))])
-    if abs(scale / _NARROWEST - 1) < _SAME:
+    if abs(scale / NARROWEST_SCALE - 1) < _SAME:
         return np.float32(wanted)
     if abs(nearest / wanted - 1) > _SAME:
         raise ExportError(

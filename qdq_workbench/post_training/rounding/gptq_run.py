@@ -22,7 +22,7 @@ from qdq_workbench.post_training.rounding.gptq import Product, RowGrids, product
 from qdq_workbench.post_training.rounding.reconstruct import Evaluation, mask_name
 from qdq_workbench.post_training.rounding.report import RoundedUnit
 from qdq_workbench.post_training.rounding.units import Unit, find_units
-from qdq_workbench.post_training.rounding.values import Values
+from qdq_workbench.post_training.rounding.values import Values, copy_of
 from qdq_workbench.quantizers.numerics import QParams
 
 Array = npt.NDArray[Any]
@@ -95,7 +95,7 @@ class GPTQRun:
         for key in dict.fromkeys(call.node.layer for call in unit.learned):
             began, matrix = time.monotonic(), self._matrices[key]
             calls = [call for call in unit.learned if call.node.layer == key]
-            before.append((matrix.variable, _numpy(matrix.variable)))
+            before.append((matrix.variable, copy_of(matrix.variable)))
             # The inputs are computed per layer, because an earlier layer of the unit may have been rounded meanwhile.
             self.told.append(self._rounded(matrix, self._hessians(unit, calls, matrix, read), began))
         later = {name for each in self._units[index + 1 :] for name in each.inputs}
@@ -136,7 +136,7 @@ class GPTQRun:
     def _rounded(self, matrix: _Matrix, hessians: tuple[Array, Array, int], began: float) -> RoundedUnit:
         """Give one kernel the better of the two roundings."""
         choosing, judging, rows = hessians
-        values = _numpy(matrix.variable)
+        values = copy_of(matrix.variable)
         grids = RowGrids(values.astype(np.float32), matrix.qparams, matrix.product, own_range=matrix.own_range)
         plain = grids.all_nearest()
         try:
@@ -179,7 +179,7 @@ def _find_matrices(q_model: QuantizedModel) -> tuple[dict[str, _Matrix], dict[st
             left_out[placement.tensor] = _why_left_out(node)
         elif placement.tensor not in qparams:
             left_out[placement.tensor] = "its quantizer is a function of the user's own, without a grid"
-        elif wrapper.bypassed or not bool(keras.ops.convert_to_numpy(wrapper.enabled)):
+        elif wrapper.bypassed or not bool(keras.ops.convert_tocopy_of(wrapper.enabled)):
             left_out[placement.tensor] = "the quantization of its layer is switched off"
         elif str(variable.dtype) != "float32":
             left_out[placement.tensor] = f"it is kept as {variable.dtype}, which cannot hold the values of its grid"
@@ -223,7 +223,3 @@ def _check_finite(tensors: Sequence[str], rows: Sequence[Array]) -> None:
                 "The quantized model computes NaN or infinity on these data, so there is no error to keep small; drop "
                 f"such samples, or look for the layer that makes it. Received: tensor {name!r}"
             )
-
-
-def _numpy(variable: Any) -> Array:
-    return np.array(keras.ops.convert_to_numpy(variable))

@@ -26,7 +26,7 @@ from qdq_workbench.post_training.rounding.reconstruct import (
 )
 from qdq_workbench.post_training.rounding.report import RoundedUnit
 from qdq_workbench.post_training.rounding.units import Unit, find_units
-from qdq_workbench.post_training.rounding.values import Values
+from qdq_workbench.post_training.rounding.values import Values, copy_of
 
 Array = npt.NDArray[Any]
 
@@ -97,7 +97,7 @@ class Run:
             learners = [self._learners[key] for key in dict.fromkeys(call.node.layer for call in unit.learned)]
             known = self.learned < len(done.units)
             reconstruction = Reconstruction(unit, learners, self._settings, index)
-            before += [(variable, _numpy(variable)) for variable in reconstruction.variables]
+            before += [(variable, copy_of(variable)) for variable in reconstruction.variables]
             if known:
                 finished = done.units[self.learned]
                 _assign(reconstruction.variables, finished.values)
@@ -132,7 +132,7 @@ class Run:
         def error() -> float:
             return float(error_of(unit, probabilities, judged[2], run(judged[0])))
 
-        old = [_numpy(variable) for variable in reconstruction.variables]
+        old = [copy_of(variable) for variable in reconstruction.variables]
         nearest = error()
         read, floats, targets = training
         reconstruction.learn(read, floats, targets, nearest)
@@ -153,7 +153,7 @@ class Run:
             seconds=time.monotonic() - began,
             biases=tuple(self._bias_names(unit)) if better else (),
         )
-        return FinishedUnit(told, tuple(_numpy(variable) for variable in reconstruction.variables))
+        return FinishedUnit(told, tuple(copy_of(variable) for variable in reconstruction.variables))
 
     def _of(self, unit: Unit) -> list[tuple[str, Learner]]:
         """Return the learned layers of a unit with their paths."""
@@ -180,7 +180,3 @@ def _check_finite(targets: dict[str, Array]) -> None:
 def _assign(variables: Sequence[Any], values: Sequence[Array]) -> None:
     for variable, value in zip(variables, values, strict=True):
         variable.assign(value)
-
-
-def _numpy(variable: Any) -> Array:
-    return np.array(keras.ops.convert_to_numpy(variable))

@@ -1,4 +1,7 @@
-"""The tensors between units, over all samples: in memory up to a bound, beyond it in a temporary file each."""
+"""The tensors between units, over all samples: in memory up to a bound, beyond it in a temporary file each.
+
+Beside them a copy of the values that a variable has before a unit learns.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import tempfile
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import keras
 import numpy as np
 import numpy.typing as npt
 
@@ -41,6 +45,11 @@ class Values:
     def keep(self, names: Collection[str]) -> None:
         """Forget all arrays but some."""
         self._arrays = {name: array for name, array in self._arrays.items() if name in names}
+
+
+def copy_of(variable: Any) -> Array:
+    """Return the values of a variable as an array that later assignments do not change."""
+    return np.array(keras.ops.convert_to_numpy(variable))
 
 
 def _in_file(array: Array) -> Array:
