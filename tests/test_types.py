@@ -1,7 +1,10 @@
-"""What a user's type checker and editor know of the public names: their real types, and that others do not exist."""
+"""What mypy, pyright and editors know of the public names: their real types, and that others do not exist."""
 
 import ast
 import itertools
+import json
+import os
+import shutil
 import subprocess
 import sys
 
@@ -31,7 +34,7 @@ follow_imports = skip
 follow_imports_for_stubs = True
 """
 BENCH = {
-    "wb": "qdq_widgets.workbench.Workbench",
+    "wb": "Workbench",
     "wb.plan": "PlacementPlan",
     "wb.spec": "QuantizationSpec",
     "wb.explanation": "Explanation",
@@ -41,13 +44,23 @@ BENCH = {
     "wb.sensitivity()": "SensitivityReport",
     "wb.search(0.9)": "SearchResult",
 }
-MISTAKES = [
-    ("qdq.calibrate(5, banana=3)", 'incompatible type "int"'),
-    ("qdq.no_such_thing", 'no attribute "no_such_thing"'),
-    ("qdq.quantize_model(keras.Model(), spec=None)", 'Unexpected keyword argument "spec"'),
-    ("wb.togle('conv', 'input')", 'has no attribute "togle"'),
-    ("wb.plan.for_layer(3)", 'incompatible type "int"'),
-]
+#: Mistakes of a user, and what each checker says of them.
+MISTAKES = {
+    "qdq.calibrate(5, banana=3)": {"mypy": 'incompatible type "int"', "pyright": 'missing for parameter "data"'},
+    "qdq.no_such_thing": {
+        "mypy": 'no attribute "no_such_thing"',
+        "pyright": '"no_such_thing" is not a known attribute',
+    },
+    "qdq.quantize_model(keras.Model(), spec=None)": {
+        "mypy": 'Unexpected keyword argument "spec"',
+        "pyright": 'No parameter named "spec"',
+    },
+    "wb.togle('conv', 'input')": {
+        "mypy": 'has no attribute "togle"',
+        "pyright": 'Cannot access attribute "togle" for class "Workbench"',
+    },
+    "wb.plan.for_layer(3)": {"mypy": 'incompatible type "int"', "pyright": 'cannot be assigned to parameter "name"'},
+}
 
 
 def names_of(module):
@@ -63,36 +76,71 @@ QDQ_NAMES = sorted({*names_of(qdq), *spelled_at_the_root(qdq)})
 QDQ_NAMES += [f"{module}.{name}" for module, names in MODULES.items() for name in names]
 
 
-@pytest.fixture(scope="module")
-def answers(tmp_path_factory):
-    """What mypy says of each line of a user's script."""
+LINES = ["import keras", "import qdq_workbench as qdq", "import qdq_widgets", "wb = qdq_widgets.Workbench(None)"]
+LINES += [f"reveal_type(qdq.{name})" for name in QDQ_NAMES]
+LINES += [f"reveal_type(qdq_widgets.{name})" for name in names_of(qdq_widgets)]
+LINES += [f"reveal_type({expression})" for expression in BENCH]
+LINES += MISTAKES
+
+
+def by_mypy(folder):
+    """Yield the number of a line of the script, from 1, and what mypy says of it."""
     pytest.importorskip("mypy", reason="needs mypy: pip install mypy")
-    folder = tmp_path_factory.mktemp("user")
-    lines = ["import keras", "import qdq_workbench as qdq", "import qdq_widgets", "wb = qdq_widgets.Workbench(None)"]
-    lines += [f"reveal_type(qdq.{name})" for name in QDQ_NAMES]
-    lines += [f"reveal_type(qdq_widgets.{name})" for name in names_of(qdq_widgets)]
-    lines += [f"reveal_type({expression})" for expression in BENCH]
-    lines += [mistake for mistake, _ in MISTAKES]
-    (folder / "script.py").write_text("\n".join(lines))
     (folder / "settings.ini").write_text(SETTINGS)
     command = [sys.executable, "-m", "mypy", "--config-file", "settings.ini", "script.py"]
     finished = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    said = {line: [] for line in lines}
     for text in finished.stdout.splitlines():
+        assert text.startswith(("script.py:", "Found ")), finished.stdout + finished.stderr
         if text.startswith("script.py:"):
-            said[lines[int(text.split(":")[1]) - 1]].append(text.split(":", 2)[2].strip())
-    assert any(said.values()), finished.stdout + finished.stderr
+            yield int(text.split(":")[1]), text.split(":", 2)[2].strip()
+
+
+def by_pyright(folder):
+    """Yield the number of a line of the script, from 1, and what pyright, which runs in Node, says of it."""
+    pytest.importorskip("pyright", reason="needs pyright: pip install pyright")
+    if shutil.which("node") is None:
+        pytest.skip("needs Node, which pyright would download")
+    settings = {"extraPaths": [str(ROOT), str(ROOT / "widgets")]}
+    (folder / "pyrightconfig.json").write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson", "script.py"]
+    # Newer versions are neither asked for nor downloaded: the package has its own copy.
+    environment = {**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
+    environment.pop("PYRIGHT_PYTHON_FORCE_VERSION", None)
+    finished = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert finished.stdout.startswith("{"), finished.stdout + finished.stderr
+    for found in json.loads(finished.stdout)["generalDiagnostics"]:
+        yield found["range"]["start"]["line"] + 1, found["message"]
+
+
+CHECKERS = {"mypy": by_mypy, "pyright": by_pyright}
+
+
+@pytest.fixture(scope="module", params=CHECKERS)
+def checker(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def answers(checker, tmp_path_factory):
+    """What a checker says of each line of a user's script."""
+    folder = tmp_path_factory.mktemp("user")
+    (folder / "script.py").write_text("\n".join(LINES))
+    said = {line: [] for line in LINES}
+    for number, text in CHECKERS[checker](folder):
+        said[LINES[number - 1]].append(text)
     return said
 
 
 def revealed(answers, expression):
     (note,) = answers[f"reveal_type({expression})"]
-    return note.partition('Revealed type is "')[2].rstrip('"')
+    return note.partition(' is "')[2].rstrip('"')
 
 
 @pytest.mark.parametrize("name", [f"qdq.{n}" for n in QDQ_NAMES] + [f"qdq_widgets.{n}" for n in names_of(qdq_widgets)])
 def test_a_type_checker_knows_the_type_of_every_public_name(answers, name):
-    assert revealed(answers, name) not in {"", "Any"}
+    found = revealed(answers, name)
+    assert found not in {"", "Any"}
+    assert "Unknown" not in found
 
 
 @pytest.mark.parametrize(("expression", "expected"), BENCH.items())
@@ -100,9 +148,15 @@ def test_a_type_checker_knows_what_the_bench_returns(answers, expression, expect
     assert revealed(answers, expression).endswith(expected)
 
 
-@pytest.mark.parametrize(("line", "expected"), MISTAKES)
-def test_a_type_checker_finds_mistakes_in_calls(answers, line, expected):
-    assert any(expected in said for said in answers[line]), answers[line]
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_type_checker_finds_mistakes_in_calls(answers, checker, line):
+    assert any(MISTAKES[line][checker] in said for said in answers[line]), answers[line]
+
+
+def test_a_type_checker_finds_no_other_mistakes(answers):
+    assert {line: said for line, said in answers.items() if said and not line.startswith("reveal_type(")}.keys() == {
+        *MISTAKES
+    }
 
 
 @pytest.mark.parametrize("module", [qdq, qdq_widgets])
