@@ -157,6 +157,16 @@ def _renamer(names: dict[int, str]) -> Callable[[Any], Any]:
     return rename
 
 
+def _in_mode(step: Step, training: Any) -> Step:
+    """Return a call inside a nested model with the `training` argument of the model's call, if that has one.
+
+    It replaces the call's own, as in Keras, which notes a layer's default there too.
+    """
+    if not isinstance(training, bool) or not takes_training(step.operation):
+        return step
+    return dataclasses.replace(step, kwargs={**step.kwargs, "training": training})
+
+
 class _Reader:
     """Collects nodes, calls and tensors of a model and the models nested in it."""
 
@@ -204,7 +214,7 @@ class _Reader:
         for step in steps:
             operation, rename = self._in_float(step.operation, prefix + step.name), _renamer(names)
             args, kwargs = tree.map_structure(rename, (step.args, step.kwargs))
-            # As in Keras, the argument of a call wins over that of the model or layer around it.
+            # As in Keras, the argument of a call wins over that of the composite layer around it.
             if training is not None and not isinstance(kwargs.get("training"), bool) and takes_training(operation):
                 kwargs["training"] = training
             inner = operation._functional if isinstance(operation, keras.Sequential) else operation
@@ -245,7 +255,9 @@ class _Reader:
         given = [leaf for leaf in tree.flatten(values) if isinstance(leaf, TensorRef)]
         pairs = zip(inner.inputs, given, strict=True)
         inside = {id(tensor): self._as_declared(ref.name, tensor, path) for tensor, ref in pairs}
-        self.walk(calls_of(inner), inside, prefix=path + "/", training=kwargs.get("training"))
+        training = kwargs.get("training")
+        steps = (_in_mode(each, training) for each in calls_of(inner))
+        self.walk(steps, inside, prefix=path + "/", training=training)
         for outer, inner_output in zip(step.outputs, inner.outputs, strict=True):
             names[id(outer)] = inside[id(inner_output)]
 
