@@ -143,6 +143,43 @@ def test_no_source_file_is_longer_than_400_lines():
     assert {path: length for path, length in lengths.items() if length > 400} == {}
 
 
+#: Modules of more than 150 lines without a test file of their name, and where their tests are.
+TESTED_ELSEWHERE = {
+    "qdq_workbench/__init__.py": "the public names: tests/test_public_api.py",
+    "qdq_workbench/diagnosis/fixes.py": "each cause is planted and its fix measured: tests/diagnosis/test_diagnose.py",
+}
+
+
+def without_tests(lengths, tests):
+    """Return the modules of more than 150 lines that no test file in their room, or below it, is named after."""
+    found = set()
+    for path in (path for path, length in lengths.items() if length > 150):
+        *folders, stem = pathlib.PurePath(path).with_suffix("").parts
+        name = folders[-1] if stem == "__init__" else stem.lstrip("_")
+        room = "widgets" if folders[0] == "widgets" else "/".join(folders[1:2])
+        # A module right below the package has its test right below `tests`.
+        homes = (pathlib.PurePath(test) for test in tests if test.endswith(f"/test_{name}.py"))
+        if not any("/".join(home.parts[1:-1][:1]) == room for home in homes):
+            found.add(path)
+    return found
+
+
+def test_every_large_module_has_a_test_file_of_its_name():
+    """Who changes a module looks for its tests under its name: a mutant of it is to be noticed there."""
+    lengths = {
+        path.relative_to(ROOT).as_posix(): len(path.read_text(encoding="utf-8").splitlines())
+        for folder in ("qdq_workbench", "widgets/qdq_widgets")
+        for path in (ROOT / folder).rglob("*.py")
+    }
+    tests = [path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")]
+    assert without_tests(lengths, tests) == set(TESTED_ELSEWHERE)
+    planted = {"qdq_workbench/_new.py": 151, "qdq_workbench/spec/new.py": 151, "widgets/qdq_widgets/panes/new.py": 151}
+    planted["qdq_workbench/spec/small.py"] = 150
+    assert without_tests(planted, ["tests/cli/test_new.py"]) == planted.keys() - {"qdq_workbench/spec/small.py"}
+    there = ["tests/test_new.py", "tests/spec/test_new.py", "tests/widgets/panes/test_new.py"]
+    assert without_tests(planted, there) == set()
+
+
 #: Where `id(...)` is called, and what keeps the objects as long as their identities are kept.
 IDENTITIES = {
     "qdq_workbench/analysis/fingerprint.py": "the bound graph holds the operations",
