@@ -96,6 +96,7 @@ def read(model, data, size=16):
         (1, iter([X[:4]])),
         (1, lambda: [X[:4]]),
         (1, [(X[:4],)]),
+        (1, [({"in_0": X[:4]},)]),
         (1, [(X[:4], Y[:4])]),
         (1, [(X[:4], Y[:4], Y[:4])]),
         (1, [[X[:4], Y[:4]]]),
@@ -193,6 +194,12 @@ def test_a_file_is_read_as_a_model_with_its_inputs():
     assert read(file, {"mask": X[:4, :2], "image": X[:4]}) == [[(4, 3), (4, 2)]]
     with pytest.raises(DataError, match="lack the input 'mask'"):
         read(file, {"image": X})
+
+
+def test_an_axis_of_open_size_takes_any():
+    x = keras.Input((None, 3), name="x")
+    model = keras.Model(x, keras.layers.Dense(2, name="head")(x))
+    assert read(model, [X[None, :4], X[None, :7]]) == [[(1, 4, 3)], [(1, 7, 3)]]
 
 
 def test_the_last_batch_holds_what_is_left():

@@ -63,16 +63,14 @@ class TestApply:
         assert treat([one], 0) == (("b", GIVEN),)
 
     def test_where_the_data_may_be_the_cause_they_are_changed_too(self, treat):
-        first = cause(
-            "outlier_channel",
-            0.5,
-            Fix(
-                "anew", lambda m, data: (1.0, 0.2 if data == SEEN else 0.9, (*m[2], ("anew", data))), is_about_data=True
-            ),
-        )
+        def anew(model, data):
+            return 1.0, 0.2 if data == SEEN else 0.9, (*model[2], ("anew", data))
+
+        first = cause("outlier_channel", 0.5, Fix("anew", anew, is_about_data=True))
         later = cause("dead_channels", 0.1, fix("later", 0.1))
         assert treat([first, later], 0, 1) == (("anew", SEEN), ("later", SEEN))
         assert treat([later], 0) == (("later", GIVEN),)
+        assert treat([cause("outlier_channel", 0.5, Fix("anew", anew))], 0) == (("anew", GIVEN),)
 
     def test_without_causes_only_what_gains_is_kept(self, treat):
         causes = [

@@ -100,8 +100,10 @@ def test_a_nested_model_casts_what_it_is_given_to_its_own_type():
 def test_composite_layers_are_entered_unless_they_are_to_stay_whole():
     x = keras.Input((4,), name="x")
     model = keras.Model(x, layers.ReLU(name="relu")(Block(name="block")(x)))
-    graph = build_graph(model)
+    bound = bind_graph(model)
+    graph = bound.graph
     assert names(graph) == ["x", "block/up", "block/drop", "block/up#1", "relu"]
+    assert [call.position for call in bound.calls if call.node.layer == "block/up"] == [0, 1]
     assert "Block" in graph.blocks["block"]
     assert list(graph.blocks) == ["block"]
     whole = build_graph(model, enter_layers=False)

@@ -135,6 +135,21 @@ class TestConvolution:
             more = [conv, ("Add", "conv/product,floats", name)]
             rows = [row for row in changed(GOOD, conv_Conv=more) if row is not BIAS]
             assert told(plan_of(), changed(rows, relu_Relu=[("Relu", name, "relu/Relu")]), floats=values) == []
+        # Nor is one beside another reader of the product, which wants its values without a bias.
+        more = [conv, ("Add", "conv/product,floats", "conv/Conv"), ("Tanh", "conv/product", "z")]
+        rows = [row for row in changed(GOOD, conv_Conv=more) if row is not BIAS]
+        assert told(plan_of(), rows, outputs="y,z", floats=floats) == []
+
+    def test_a_bias_outside_a_transposed_convolution_has_a_value_per_output(self):
+        plan = plan_of("Conv2DTranspose", weights=(Weight("kernel", (1, 1, 3, 4)), Weight("bias", (3,))))
+        weight = ("DequantizeLinear", "codes,ws,wz", "conv/kernel/dequantized", {"axis": 1})
+        product = ("ConvTranspose", "image/DequantizeLinear,conv/kernel/dequantized", "conv/product")
+        add = ("Add", "conv/product,floats", "conv/Conv")
+        rows = [*INPUT, weight, product, add, RELU, END]
+        codes = np.arange(12, dtype=np.int8).reshape(4, 3, 1, 1)
+        error = ["'conv' has its bias outside"]
+        assert told(plan, rows, codes=codes, floats=np.ones((3, 1, 1), np.float32)) == error
+        assert told(plan, rows, codes=codes, floats=np.ones((1, 1, 8), np.float32)) == []
 
     def test_a_transposition_in_front_of_the_pair_behind_it(self):
         back = ("Transpose", "end/DequantizeLinear", "y", {"perm": [0, 3, 1, 2]})
@@ -142,6 +157,13 @@ class TestConvolution:
         sums = ("Add", "end/DequantizeLinear,end/DequantizeLinear", "y")
         rows = [*GOOD[:-1], moved, *pair("relu/Transpose", "end")]
         assert told(plan_of(), [*rows, sums]) == ["'conv' is transposed in front of its pair, and back behind it"]
+        both = [("Softmax", "end/DequantizeLinear", "y"), ("Add", "end/DequantizeLinear,end/DequantizeLinear", "z")]
+        assert told(plan_of(), [*rows, *both], outputs="y,z") != []
+        # Another operator in front of the pair, and a transposition in front of none.
+        tanh = [*GOOD[:-1], ("Tanh", "relu/Relu", "relu/Tanh"), *pair("relu/Tanh", "end"), sums]
+        assert told(plan_of(), tanh) == []
+        moves = [moved, ("Tanh", "relu/Transpose", "t"), ("Softmax", "t", "u"), ("Add", "u,u", "y")]
+        assert told(plan_of(), [*GOOD[:-1], *moves]) == []
         # Who reads it in the layout of Keras needs it; what stands behind no pair costs no kernel.
         assert told(plan_of(), [*rows, ("Softmax", "end/DequantizeLinear", "y")]) == []
         assert told(plan_of(), [*GOOD[:-1], moved, ("Add", "relu/Transpose,relu/Transpose", "y")]) == []
@@ -168,6 +190,15 @@ class TestIntegerBias:
         grid = {"f/s": np.float32(1e-4), "f/z": np.uint16(0), "floats": np.ones(3, np.float32)}
         assert told(plan_of(), rows, **grid) == []
         assert told(plan_of(), rows, **{**grid, "f/z": np.uint8(0)}) == [self.ERROR]
+        # Behind a pair of 8 bits a finer one comes too late.
+        later = [
+            *rows[:-1],
+            ("Tanh", "end/DequantizeLinear", "t"),
+            *pair("t", after="g"),
+            ("Relu", "t/DequantizeLinear", "y"),
+        ]
+        coarse = {**grid, "f/z": np.uint8(0), "g/s": np.float32(1e-4), "g/z": np.uint16(0)}
+        assert told(plan_of(), later, **coarse) == [self.ERROR]
 
     def test_a_bias_on_another_scale(self):
         error = ["'conv' has a bias whose scale is not the product of those of its input and its weight"]
@@ -237,6 +268,18 @@ class TestMatrixProduct:
         bias = ("DequantizeLinear", "bcodes,bs,bz", "head/bias/dequantized", {"axis": 0})
         rows = [bias, gemm, ("Relu", "head/Gemm", "relu/Relu"), END]
         assert self.told(rows, ROW, (1, 6), plan) == []
+        rows = [("Gemm", "image/DequantizeLinear,head/kernel/dequantized,floats", "head/Gemm"), *rows[2:]]
+        error = ["'head' has a float bias, and by the target an int32 one"]
+        assert self.told(rows, ROW, (1, 6), plan, floats=np.ones(3, np.float32)) == error
+
+    def test_what_follows_a_sequence_in_another_order_is_no_bias_and_no_detour(self):
+        """A matrix product works in the layout of Keras, in which nothing is transposed for it."""
+        product = ("MatMul", "image/DequantizeLinear,head/kernel/dequantized", "head/MatMul")
+        moved = ("Transpose", "head/MatMul", "head/Transpose", {"perm": [0, 2, 1]})
+        add = [("Add", "head/Transpose,floats", "head/Add"), ("Identity", "head/Add", "y")]
+        assert self.told([product, moved, *add], (None, 3, 6), (1, 3, 6), floats=np.ones(3, np.float32)) == []
+        sums = ("Add", "end/DequantizeLinear,end/DequantizeLinear", "y")
+        assert self.told([product, moved, *pair("head/Transpose", "end"), sums]) == []
 
     def test_a_transposed_pair_may_stand_in_front(self):
         """It may stand in the layout of a convolution that reads the same tensor."""
@@ -302,6 +345,10 @@ class TestFloatWeight:
         # A second reader behind the product wants its floats.
         assert self.told(conv, *end[:2], ("Add", "end/DequantizeLinear,conv/Conv", "y")) == []
         assert self.told(("Conv", "image,kernel,floats", "conv/Conv"), *end) == []
+        # Constants of other operators, and of matrix products without a bias inside, stay what they are.
+        for operator, values in (("Add", np.ones((4, 1, 1), np.float32)), ("MatMul", np.ones((8, 8), np.float32))):
+            other = (operator, "image/DequantizeLinear,kernel", "conv/Conv")
+            assert self.told(other, *end, kernel=values) == []
         half = np.ones((3, 4, 1, 1), np.float16)
         assert self.told(conv, *end, kernel=half) == []
         computed = ("Mul", "floats,floats", "bias")

@@ -202,6 +202,10 @@ class TestPooling:
         multipliers = found.finish(grid(0.25))["multipliers"]
         # Rows: 2, 3, 2 of an image; columns: 3, 2.
         assert list(multipliers) == ["4", "6", "9"]
+        settings = {"pool_size": (3, 3), "strides": (3, 3), "padding": "same"}
+        found = kernels().average(node("AveragePooling2D", **settings), tensor(4, 3, 1))
+        # Two rows each above and below, where the windows reach beyond both ends.
+        assert list(found.finish(grid(0.25))["multipliers"]) == ["6"]
 
     def test_the_mean_on_another_grid_is_divided_and_scaled(self):
         found = kernels().average(node("AveragePooling2D", pool_size=(2, 2)), tensor(4, 4, 1, scale=0.5))
