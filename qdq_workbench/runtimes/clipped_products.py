@@ -12,6 +12,7 @@ from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import vanishes
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.facts import PlanFacts
+from qdq_workbench.runtimes.inner_layers import is_moved, own_activation, owns_bias
 from qdq_workbench.runtimes.propagation import propagation_of
 
 _CLIPPING = get_target("onnxruntime").fused_activations
@@ -27,7 +28,7 @@ _READ_AGAIN = ("RMSNormalization", "UnitNormalization", "Square", "Std", "Var", 
 def clipped_result(facts: PlanFacts, node: Node) -> str | None:
     """Return the output of the ReLU directly behind a product in the file; None if there is none."""
     tensor = _result(facts, node)
-    if tensor is None or node.activation_name in _CLIPPING:
+    if tensor is None or own_activation(node) in _CLIPPING:
         return tensor
     if facts.is_paired(tensor) or not facts.graph.has_one_use(tensor):
         return None
@@ -40,6 +41,8 @@ def float_behind_clip(facts: PlanFacts, node: Node) -> str | None:
 
     It is what the ReLU writes, or the Clip reads.
     """
+    if is_moved(node):
+        return None
     tensor, propagation = clipped_result(facts, node), propagation_of(facts)
     if tensor is None:
         tensor = _result(facts, node)
@@ -52,15 +55,16 @@ def float_behind_clip(facts: PlanFacts, node: Node) -> str | None:
 def _result(facts: PlanFacts, node: Node) -> str | None:
     """Return the output of a product and of its ReLU in the file; None with another operator between."""
     graph, tensor = facts.graph, node.outputs[0]
+    own = own_activation(node)
     # On more than two axes the bias is an addition of floats behind the product.
-    added = len(graph.tensors[tensor].shape) > 2 and facts.owns_bias(node)
-    if node.activation_name in _CLIPPING:
+    added = len(graph.tensors[tensor].shape) > 2 and owns_bias(node)
+    if own in _CLIPPING:
         return None if added else tensor
     for name in facts.merged_into(node):
         tensor, added = graph.node(name).outputs[0], added or len(graph.tensors[tensor].shape) > 2
     while graph.has_one_use(tensor) and vanishes(graph.readers(tensor)[0][0]) and not facts.is_paired(tensor):
         tensor = graph.readers(tensor)[0][0].outputs[0]
-    return None if added or node.activation_name != "linear" else tensor
+    return None if added or own != "linear" else tensor
 
 
 def _reads(facts: PlanFacts, tensor: str) -> int:

@@ -17,11 +17,15 @@ from qdq_workbench.placement.wrong_kernels import is_softmax_of_one
 from qdq_workbench.runtimes.clipped_products import clipped_result, float_behind_clip
 from qdq_workbench.runtimes.facts import PlanFacts
 from qdq_workbench.runtimes.few_bits import why_clipped, why_packed
-from qdq_workbench.runtimes.held_products import held_product, judge_held
+from qdq_workbench.runtimes.held_products import judge_held
 from qdq_workbench.runtimes.inner_layers import (
     computes_several,
+    held_product,
     inner_products,
     is_transparent,
+    levels_of_steps,
+    multiplies_matrices,
+    stands_alone,
     why_no_pair_inside,
 )
 from qdq_workbench.runtimes.judge_layers import SPLIT_ACTIVATIONS, Verdict, judge_layers
@@ -110,6 +114,8 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
 def _holder(facts: PlanFacts, node: Node) -> Verdict:
     """Judge a layer whose class has no rule: by what it holds, if that is one convolution or product alone."""
     held = held_product(node)
+    if held is not None and stands_alone(facts.graph, node):
+        return _product(facts, node)
     if held is not None:
         return judge_held(facts, node, held)
     if node.opaque:
@@ -143,11 +149,10 @@ def _activation(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
     if name not in _TARGET.fused_activations:
         return "ACTIVATION", f"{name} is computed in float; only ReLU is fused", []
     producer = facts.absorber(facts.graph.producer(node.inputs[0]))
-    product = producer.is_a(*MATRIX_PRODUCTS) and not producer.is_operation
-    # A product and a ReLU become one kernel only with no float bias between them and a pair behind.
-    if product and (
-        clipped_result(facts, producer) is None or propagation_of(facts).pair_behind(node.outputs[0]) is None
-    ):
+    # A product and a ReLU become one kernel only with a pair behind them, and no float bias between.
+    paired = propagation_of(facts).pair_behind(node.outputs[0]) is not None
+    apart = clipped_result(facts, producer) is None and levels_of_steps(producer) == 0
+    if multiplies_matrices(producer) and (apart or not paired):
         return "ACTIVATION", f"it follows floats: {_why_floats(facts, producer)}", []
     if producer.name in integer and _behind(facts, producer) == node.outputs[0]:
         return "FUSED", f"computed by the integer kernel of {producer.name!r}", []

@@ -8,7 +8,7 @@ from keras import layers
 from runtimes_agreement import compare
 
 import qdq_workbench as qdq
-from qdq_workbench.runtimes.held_products import held_product
+from qdq_workbench.runtimes.inner_layers import held_product
 
 BIASED = {"bias_initializer": "normal"}
 
@@ -49,6 +49,65 @@ CASES = {
 }
 
 
+def of_steps(inner):
+    return layers.TimeDistributed(layers.SpectralNormalization(inner))
+
+
+NORMALIZED = {
+    "a normalized Gemm": (layers.SpectralNormalization(layers.Dense(4, **BIASED)), (5, 3), dense, "ORT-INTEGER"),
+    "steps of normalized Gemms of any number": (
+        of_steps(layers.Dense(4, **BIASED)),
+        (3, None, 3),
+        dense,
+        "ORT-INTEGER",
+    ),
+    "normalized rows of any number with a ReLU": (
+        layers.SpectralNormalization(layers.Dense(4, activation="relu", use_bias=False)),
+        (3, None, 3),
+        None,
+        "ORT-OUTPUT",
+    ),
+    "a normalized convolution": (
+        layers.SpectralNormalization(layers.Conv2D(4, 3, activation="relu", **BIASED)),
+        (3, 6, 6, 2),
+        lambda name: layers.TimeDistributed(layers.Conv2D(3, 3), name=name),
+        "ORT-INTEGER",
+    ),
+}
+
+EINSUMS = {
+    "an einsum with a ReLU": (
+        layers.EinsumDense("abc,cd->abd", (None, 4), activation="relu"),
+        (3, 5, 3),
+        None,
+        "ORT-OUTPUT",
+    ),
+    "an einsum to heads": (
+        layers.EinsumDense("abc,cde->abde", (None, 2, 4), activation="relu"),
+        (3, 5, 3),
+        None,
+        "ORT-INTEGER",
+    ),
+    "an einsum of rows to heads": (
+        layers.EinsumDense("ab,bcd->acd", (2, 4), bias_axes="cd", **BIASED),
+        (3, 5),
+        None,
+        "ORT-INTEGER",
+    ),
+    "a ReLU whose sizes are read": (
+        layers.EinsumDense("abc,cd->abd", (None, 4), activation="relu"),
+        (3, None, 3),
+        None,
+        "ORT-INTEGER",
+    ),
+    "sizes that are read behind a ReLU": (
+        of_steps(layers.EinsumDense("abc,cd->abd", (None, 4), activation="relu")),
+        (3, None, 5, 3),
+        dense,
+        "ORT-OUTPUT",
+    ),
+}
+
 OPEN = {
     "a Gemm of any number of steps": (layers.Dense(4, activation="relu", **BIASED), (None, 3), dense, "ORT-INTEGER"),
     "a MatMul of any rows": (layers.Dense(4, activation="relu", use_bias=False), (4, None, 3), dense, "ORT-INTEGER"),
@@ -63,6 +122,18 @@ OPEN = {
         (None, 6, 6, 2),
         lambda name: layers.TimeDistributed(layers.Conv2D(3, 3), name=name),
         "ORT-INTEGER",
+    ),
+    "convolutions of images of any size": (
+        layers.Conv2D(4, 3, activation="relu", **BIASED),
+        (3, None, None, 2),
+        lambda name: layers.TimeDistributed(layers.Conv2D(3, 3), name=name),
+        "ORT-INTEGER",
+    ),
+    "any number of convolutions of images of any size": (
+        layers.Conv2D(4, 3, activation="relu", **BIASED),
+        (None, None, None, 2),
+        lambda name: layers.TimeDistributed(layers.Conv2D(3, 3), name=name),
+        "ORT-OUTPUT",
     ),
     "convolutions of images of any width": (
         layers.Conv2D(4, 3, activation="relu", **BIASED),
@@ -91,9 +162,12 @@ def agreed(q_model, path):
     return qdq.explain(q_model).for_layer("held")
 
 
-@pytest.mark.parametrize("case", [*CASES, *OPEN])
+EVERY = {**CASES, **NORMALIZED, **EINSUMS, **OPEN}
+
+
+@pytest.mark.parametrize("case", EVERY)
 def test_onnx_runtime_computes_what_is_said(case, tmp_path):
-    *parts, rule = {**CASES, **OPEN}[case]
+    *parts, rule = EVERY[case]
     found = agreed(qdq.quantize_model(model_of(*parts), target="onnxruntime"), tmp_path / "model.onnx")
     assert (found.rule, found.status) == (rule, "int8" if rule == "ORT-INTEGER" else "float")
 
@@ -131,11 +205,40 @@ def test_a_product_of_floats_is_read_as_integers_at_best(tmp_path):
     assert qdq.explain(plan).for_layer("held").rule == "ORT-WEIGHT-ONLY"
 
 
+PLAIN = {"use_bias": False}
+FLAT, OPEN_ROWS, PER_STEP = (5, 6), (None, 6), layers.TimeDistributed
+BEHIND = {
+    "known sizes": (PER_STEP(layers.Dense(4, **PLAIN)), FLAT, "ORT-OUTPUT"),
+    "known sizes and a bias": (PER_STEP(layers.Dense(4, **BIASED)), (3, *FLAT), "ORT-INTEGER"),
+    "any number of steps": (PER_STEP(layers.Dense(4, **PLAIN)), OPEN_ROWS, "ORT-INTEGER"),
+    "normalized": (layers.SpectralNormalization(layers.Dense(4, **PLAIN)), FLAT, "ORT-OUTPUT"),
+    "normalized steps": (of_steps(layers.Dense(4, **PLAIN)), FLAT, "ORT-OUTPUT"),
+    "heads": (layers.EinsumDense("abc,cde->abde", (None, 2, 4)), FLAT, "ORT-INTEGER"),
+    "turned": (layers.EinsumDense("abc,cd->adb", (4, 5)), FLAT, "ORT-INTEGER"),
+    "summed twice": (layers.EinsumDense("abcd,cde->abe", (None, 4)), (5, 2, 6), "ORT-OUTPUT"),
+}
+
+
+@pytest.mark.parametrize("case", BEHIND)
+def test_a_relu_behind_a_product_without_a_pair(case, tmp_path):
+    """It is float; and where it stands directly behind the product in the file, the product is float, too."""
+    inner, shape, rule = BEHIND[case]
+    keras.utils.set_random_seed(0)
+    rows = keras.Input(shape, name="rows")
+    x = type(inner).from_config({**inner.get_config(), "name": "held"})(rows)
+    model = keras.Model(rows, layers.Activation("tanh", name="tanh")(layers.ReLU(name="relu")(x)))
+    q_model = qdq.quantize_model(model, target="onnxruntime")
+    assert agreed(q_model, tmp_path / "model.onnx").rule == rule
+    assert qdq.explain(q_model).for_layer("relu").status == "float"
+
+
 @pytest.mark.parametrize(
     ("inner", "shape", "rule"),
     [
         (layers.Dense(4, **BIASED), (6,), "ORT-INTEGER"),
         (layers.Dense(4, **BIASED), (5, 6), "ORT-INTEGER"),
+        (layers.Dense(4, activation="relu", **BIASED), (6,), "ORT-INTEGER"),  # an output of the model counts as two
+        (layers.Dense(4, activation="relu", use_bias=False), (5, 6), "ORT-INTEGER"),
         (layers.Conv2D(3, 3, **BIASED), (6, 6, 2), "ORT-OUTPUT"),
     ],
 )

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from qdq_workbench.graph.kinds import DIRECT_CONVOLUTIONS, SEPARABLE
+from qdq_workbench.graph.kinds import DIRECT_CONVOLUTIONS, HOLDING_ONE, SEPARABLE
 from qdq_workbench.graph_builder import carries_mask, keras_layers
 
 
@@ -40,14 +40,14 @@ def traced_otherwise(operation: Any, args: tuple[Any, ...], kwargs: dict[str, An
 
 def reads_mask(layer: Any, inputs: Any, mask: Any) -> bool:
     """Return whether a layer reads a mask, the one inside in place of a `TimeDistributed`, which only hands it on."""
-    return (mask is not None or carries_mask(inputs)) and _takes(_innermost(layer), "mask")
-
-
-def _innermost(layer: Any) -> Any:
-    """Return the layer that a `TimeDistributed`, or several in one another, applies to every step."""
     from keras import layers
 
-    while type(layer) is layers.TimeDistributed:
+    return (mask is not None or carries_mask(inputs)) and _takes(_inside(layer, layers.TimeDistributed), "mask")
+
+
+def _inside(layer: Any, *wrappers: type) -> Any:
+    """Return the layer inside one or several wrappers of some exact classes, or the layer itself."""
+    while type(layer) in wrappers:
         layer = layer.layer
     return layer
 
@@ -157,7 +157,8 @@ def _all_steps_at_once(layer: Any, inputs: Any) -> Any:
     # At most one size of a Reshape may be computed from the others.
     first = [-1, steps] if steps is not None else [sizes[0], sizes[1]]
     # A result that a Shape reads beside its pair has no integer kernel; a Dense keeps all sizes but the last.
-    source = flat if type(_innermost(layer)) is layers.Dense else result
+    product = _inside(layer, *keras_layers(HOLDING_ONE))
+    source = flat if type(product) is layers.Dense else result
     return tf.reshape(result, _sizes(result, first, range(1, len(result.shape)), source))
 
 
