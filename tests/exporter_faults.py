@@ -104,14 +104,14 @@ IN_PASSES = [
     _pass(
         "keep_clips_from_blocks", 'weight.op != "Deq', 'weight.op == "Deq', "in_blocks", "hides its weight in blocks"
     ),
+    _pass("keep_means_in_float", "list(_refused(graph))", "[]", "centered", "runs in ONNX Runtime"),
     _pass(
         "keep_weights_in_float",
-        'producer.op != "Deq',
-        'producer.op == "Deq',
+        "weight.dtype != np.float32",
+        "weight.dtype == np.float32",
         "partly_float",
         "float weight between two pairs",
     ),
-    _pass("keep_weights_in_float", "(grid.min, grid.max)", "(grid.min + 9, grid.max - 9)", "partly_float", "tensor by"),
     _pass(
         "to_half",
         "if not half:\n                continue",
@@ -130,6 +130,8 @@ IN_STEPS = [
         "block",
         "the pair 'each' is",
     ),
+    _pass("pair_clips", "(grid.min, grid.max)", "(grid.min + 9, grid.max - 9)", "partly_float", "tensor by tensor"),
+    _pass("pair_clips", 'producer.op != "Deq', 'producer.op == "Deq', "centered", "runs in ONNX Runtime"),
     Fault("conversion/engine/folding", "bias * gain + shift", "bias * gain", "block", "bias of 'stem'"),
     Fault(
         "export/keras_side/float_graph",

@@ -72,6 +72,13 @@ def partly_float():
     return keras.Model(row, layers.Dense(2, name="head")(x))
 
 
+def centered():
+    """A model of means that are nearly 0, because every image is normalized."""
+    image = keras.Input((6, 6, 4), name="image")
+    x = layers.GroupNormalization(groups=-1, name="norm")(image)
+    return keras.Model(image, layers.Dense(3, name="head")(layers.GlobalAveragePooling2D(name="pool")(x)))
+
+
 def looping():
     """A model in whose file a loop reads a tensor that was dequantized and moved."""
     frames = keras.Input((3, 5, 5, 2), name="frames")
@@ -86,6 +93,8 @@ def quantized(make):
         weight.assign(np.random.default_rng(0).uniform(0.1, 0.5, weight.shape))
     if make is block:
         model.get_layer("norm").gamma.assign(np.linspace(-1, 1, 8))
+    if make is centered:
+        model.get_layer("norm").beta.assign(np.linspace(-4e-5, 4e-5, 4))
     wished = ("partial", qdq.correction.weights_alone(model, 4, 16)) if make is in_blocks else ("full",)
     if make is partly_float:
         wished = ("full", qdq.QuantizationSpec())

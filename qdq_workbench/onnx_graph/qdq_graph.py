@@ -15,7 +15,7 @@ from qdq_workbench.graph.operators import MOVES, operators_of
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 PAIR_OPERATORS = operators_of("pair")
 NARROWING = "/Clip"  # suffix of the node that clips to the grid of a pair, where it does not fill its integer type
-IN_FLOAT = "/in_float"  # suffix of the Clip to the limits of a pair in front of a product with a float weight
+IN_FLOAT = "/in_float"  # suffix of the Clip to the limits of a pair in front of an operator that stays in float
 # QLinearConv, QGemm, QOrderedMatMul, ConvInteger, MatMulIntegerToFloat, DynamicQuantizeLinear: the standard's and ONNX
 # Runtime's operations on integers all carry one of these words.
 _ON_INTEGERS = re.compile(r"Q[A-Z]\w*|\w*Integer(ToFloat)?|DynamicQuantize\w*")
@@ -34,7 +34,7 @@ def without_running_number(name: str) -> str:
 
 
 def keeps_in_float(node: onnx.NodeProto) -> bool:
-    """Return whether a node is a Clip, changing no value, that keeps ONNX Runtime from quantizing a float weight."""
+    """Return whether a node is a Clip, changing no value, that keeps what reads it in float in ONNX Runtime."""
     return node.op_type == "Clip" and without_running_number(node.name).endswith(IN_FLOAT)
 
 

@@ -18,9 +18,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from qdq_workbench.export.passes.contract import GraphPass
-from qdq_workbench.graph.operators import CLIPS, MOVES, PROPAGATING, WEIGHTED, operators_of
+from qdq_workbench.export.passes.pair_clips import insert_clip, pair_before
+from qdq_workbench.graph.operators import CLIPS, PROPAGATING, WEIGHTED, operators_of
 from qdq_workbench.onnx_graph.graph import Graph, Node
-from qdq_workbench.onnx_graph.qdq_graph import IN_FLOAT
 
 _NORMALIZATION = "BatchNormalization"
 # What ONNX Runtime may fold into a float weight or bias before it looks for such weights.
@@ -30,14 +30,7 @@ _FOLDED = operators_of("arithmetic") | {_NORMALIZATION}
 def keep_weights_in_float(graph: Graph) -> None:
     """Insert a Clip in front of every product whose float weight ONNX Runtime would quantize."""
     for node, pair in list(_quantized_by_runtime(graph)):
-        name = f"{node.name}{IN_FLOAT}"
-        low, high = _limits(graph, pair)
-        bounds = [graph.add_constant(f"{name}/low", low), graph.add_constant(f"{name}/high", high)]
-        clip = graph.add("Clip", [node.inputs[0], *bounds], name, output=f"{name}:0")
-        shape = graph.shape(node.inputs[0])
-        if shape is not None:
-            graph.shapes[clip.output] = shape
-        graph.set_inputs(node, [clip.output, *node.inputs[1:]])
+        insert_clip(graph, node, pair)
 
 
 def _quantized_by_runtime(graph: Graph) -> Iterator[tuple[Node, Node]]:
@@ -46,7 +39,7 @@ def _quantized_by_runtime(graph: Graph) -> Iterator[tuple[Node, Node]]:
         weight = None if len(node.inputs) < 2 else graph.constant(node.inputs[1])
         if weight is None or weight.dtype != np.float32 or not _may_be_quantized(graph, node):
             continue
-        pair = _pair_before(graph, node)
+        pair = pair_before(graph, node)
         if pair is not None:
             yield node, pair
 
@@ -80,34 +73,6 @@ def _passed_before_pair(graph: Graph, tensor: str) -> list[str] | None:
 def _is_constant_beside(graph: Graph, node: Node, tensor: str) -> bool:
     others = [other for other in node.inputs if other != tensor]
     return len(others) == len(node.inputs) - 1 and all(graph.constant(other) is not None for other in others)
-
-
-def _pair_before(graph: Graph, node: Node) -> Node | None:
-    """Return the DequantizeLinear with one scale that a node reads, over operators that move or pad values."""
-    producer = graph.producer(node.inputs[0])
-    # ONNX Runtime moves pairs through some of them, and folds paddings before it looks for weights.
-    while producer is not None and _keeps_limits(graph, producer):
-        producer = graph.producer(producer.inputs[0])
-    if producer is None or producer.op != "DequantizeLinear":
-        return None
-    scale = graph.constant(producer.inputs[1])
-    return producer if scale is not None and scale.size == 1 and len(producer.inputs) > 2 else None
-
-
-def _keeps_limits(graph: Graph, node: Node) -> bool:
-    """Return whether all values of an operator's result are values of its input, or 0, which is on every grid."""
-    if node.op != "Pad":
-        return node.op in MOVES
-    value = graph.constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else np.zeros(())
-    return value is not None and not value.any()
-
-
-def _limits(graph: Graph, pair: Node) -> tuple[np.ndarray, np.ndarray]:
-    """Return the least and the greatest value that a DequantizeLinear can return."""
-    scale, zero_point = (graph.constants[tensor].reshape(()) for tensor in pair.inputs[1:3])
-    grid = np.iinfo(zero_point.dtype)
-    low, high = (np.float32(bound - int(zero_point)) * scale.astype(np.float32) for bound in (grid.min, grid.max))
-    return np.asarray(low, np.float32), np.asarray(high, np.float32)
 
 
 PASS = GraphPass(

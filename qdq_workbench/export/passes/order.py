@@ -21,6 +21,7 @@ from qdq_workbench.export.passes import (
     join_hard_sigmoids,
     keep_biases_of_sequences_apart,
     keep_clips_from_blocks,
+    keep_means_in_float,
     keep_weights_in_float,
     move_to_channels_first,
     quantize_biases,
@@ -90,6 +91,7 @@ JOINED = Stage(
         restore_gemm.PASS,
         keep_biases_of_sequences_apart.PASS,
         restore_global_average_pools.PASS,
+        keep_means_in_float.PASS,
         fold_pads.PASS,
         # Again: `restore_global_average_pools` leaves a Squeeze in front of a Reshape.
         simplify_reshapes.PASS,
