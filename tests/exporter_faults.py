@@ -100,7 +100,7 @@ IN_PASSES = [
         "transformed",
         "the Clip of",
     ),
-    _pass("join_hard_sigmoids", "beta=_SHIFT / _WIDTH", "beta=0.4", "transformed", "tensor by tensor"),
+    _pass("join_hard_sigmoids", "beta=SHIFT / WIDTH", "beta=0.4", "transformed", "tensor by tensor"),
     _pass(
         "keep_clips_from_blocks", 'weight.op != "Deq', 'weight.op == "Deq', "in_blocks", "hides its weight in blocks"
     ),

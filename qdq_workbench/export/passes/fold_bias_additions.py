@@ -5,7 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from qdq_workbench.export.passes.contract import GraphPass, nodes_where
-from qdq_workbench.export.passes.patterns import channel_values, constant_operand, write_instead
+from qdq_workbench.export.passes.patterns import (
+    begins_hard_sigmoid,
+    channel_values,
+    constant_operand,
+    write_instead,
+)
 from qdq_workbench.graph.operators import CONVOLUTIONS
 from qdq_workbench.onnx_graph.graph import Graph, Node
 
@@ -42,6 +47,9 @@ def _biased(graph: Graph, add: Node) -> tuple[Node, np.ndarray] | None:
     channels = _per_channel(graph, graph.constants[add.inputs[operand]], conv)
     if channels is None or not graph.has_one_reader(conv.output) or not graph.may_join(add, conv):
         return None
+    # Within a layer the plan tells nothing of it.
+    if begins_hard_sigmoid(graph, add):
+        return None
     if len(conv.inputs) < 3:
         return conv, channels
     existing = graph.constant(conv.inputs[2])
@@ -51,7 +59,7 @@ def _biased(graph: Graph, add: Node) -> tuple[Node, np.ndarray] | None:
 PASS = GraphPass(
     fold_bias_additions,
     needs="Convolutions and additions in one layout; biases still float.",
-    holds="No constant per channel is added to a convolution that nothing else reads.",
+    holds="No constant per channel, but that of a hard sigmoid, is added to a convolution that nothing else reads.",
     refuses="Constants that vary within a channel or that the plan keeps, and biases that are computed.",
     denied_by=nodes_where(_biased),
 )

@@ -9,6 +9,9 @@ import numpy as np
 
 from qdq_workbench.onnx_graph.graph import Graph, Node
 
+#: A hard sigmoid is the cut of `x + SHIFT` to 0 and `WIDTH`, divided by `WIDTH`.
+SHIFT, WIDTH = 3.0, 6.0
+
 
 def constant_axes(graph: Graph, node: Node) -> list[int] | None:
     """Return the axes of a reduction or Squeeze, from its attribute or its constant input; None if unknown."""
@@ -40,6 +43,39 @@ def beside_number(graph: Graph, node: Node | None, op: str, number: float) -> st
     if node is None or node.op != op or node.domain:
         return None
     return next((one for one, other in (node.inputs, node.inputs[::-1]) if is_number(graph, other, number)), None)
+
+
+def hard_sigmoid_source(graph: Graph, last: Node) -> str | None:
+    """Return the input of the hard sigmoid whose last step this is; None for other nodes."""
+    if beside_number(graph, last, "Mul", 1.0 / WIDTH) is None:
+        return None
+    clip = _step_before(graph, last)
+    add = None if clip is None or not _is_cut(graph, clip) else _step_before(graph, clip)
+    return None if add is None else beside_number(graph, add, "Add", SHIFT)
+
+
+def _step_before(graph: Graph, node: Node) -> Node | None:
+    """Return the node before a node if nothing else reads it and it belongs to the same layer."""
+    constant = constant_operand(graph, node) if node.op == "Mul" else None
+    before = graph.producer(node.inputs[0 if constant is None else 1 - constant])
+    if before is None or not graph.has_one_reader(before.output) or not graph.may_join(before, node):
+        return None
+    return before
+
+
+def _is_cut(graph: Graph, clip: Node) -> bool:
+    bounds = clip.inputs[1:3] if clip.op == "Clip" else []
+    return len(bounds) > 1 and is_number(graph, bounds[0], 0.0) and is_number(graph, bounds[1], WIDTH)
+
+
+def begins_hard_sigmoid(graph: Graph, add: Node) -> bool:
+    """Return whether an addition is the first of the three steps of a hard sigmoid, and so no bias."""
+    step = add
+    for _ in range(2):
+        if not graph.has_one_reader(step.output):
+            return False
+        step = graph.readers(step.output)[0]
+    return hard_sigmoid_source(graph, step) is not None
 
 
 def channel_values(constant: np.ndarray, rank: int | None) -> np.ndarray | None:
