@@ -43,7 +43,7 @@ RULES = {
         _rule("INT16", "The same with 16-bit activations without a zero point and weights of up to 8 bits."),
         _rule("FUSED", "The layer vanishes into the int8 kernel before it."),
         _rule("FIXED", "Softmax and log softmax write a fixed scale.", _OPERATORS),
-        _rule("VANISHES", "It has no operator in the file: it does nothing at inference, or its reader pads."),
+        _rule("VANISHES", "It has no operator in the file: it does nothing at inference."),
         _rule(
             "WEIGHTS",
             "Weights alone are quantized: integers in the file, which become floats once, for a float kernel. With "
