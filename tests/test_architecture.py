@@ -442,6 +442,7 @@ def test_imports_go_in_no_circle():
 
 #: Where an index of the nodes of an ONNX graph is made beside `QDQGraph`, and why.
 INDEXES = {
+    "qdq_workbench/export/keras_side/stable_order.py": "the places of nodes in one graph or body, which it then sorts",
     "qdq_workbench/onnx_graph/qdq_graph.py": "the index itself",
     "qdq_workbench/profiling/kernels.py": "the places of nodes in the order of the file, as the runtime counts them",
     "qdq_workbench/profiling/openvino_runner.py": "the places of nodes in the order of the file",

@@ -1,12 +1,13 @@
 """The last step of an export: final names, batch dimensions, and the checked ModelProto.
 
 During the passes, the ends of the graph have generated identifiers. Here inputs and outputs get the model's names, and
-node and tensor names lose the scopes and running numbers that depend on earlier conversions, so that the same model
-always gives the same file.
+node and tensor names, those in the bodies of loops and branches too, lose their generated scopes and running numbers.
+Together with `keras_side/stable_order.py`, the same model always gives the same file.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 from collections.abc import Callable, Collection
@@ -18,10 +19,12 @@ from onnx import helper, numpy_helper
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export.encodings import pack_pairs
 from qdq_workbench.export.keras_side.float_graph import FloatGraph
+from qdq_workbench.export.keras_side.stable_order import RUNNING_NUMBER
 from qdq_workbench.graph.free_names import take_name
-from qdq_workbench.onnx_graph.graph import Graph, outer_reads, rename_reads
+from qdq_workbench.onnx_graph.body_names import bodies_of, nodes_in, rename_in, tensors_in
+from qdq_workbench.onnx_graph.graph import Graph, bodies
 from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, TENSOR_LIMIT, constant_bytes
-from qdq_workbench.onnx_graph.qdq_graph import subgraphs, without_running_number
+from qdq_workbench.onnx_graph.qdq_graph import without_running_number
 
 BATCH = "batch"
 # The types that `_plain_constant` writes itself.
@@ -31,9 +34,9 @@ _PLAIN_TYPES = {
 }
 # The identifiers that `trace` gives to traced operations and to the ends of the graph, and the `__<n>` that tf2onnx's
 # `make_name` and `free_name` append.
-_SCOPE = re.compile(r"^(?:.*/)?(qdq_op_\d+)/")
+# Of functions in TensorFlow, only the names of operations have slashes.
+_SCOPE = re.compile(r"^(?:.*[/_])?(qdq_op_\d+)[/_]")
 _END = re.compile(r"^qdq_(?:input|output|source|placeholder|weight|argument_\d+|result_\d+)_\d+")
-_RUNNING_NUMBER = re.compile(r"__\d+(?=$|[:/])")
 
 
 def finish(graph: Graph, names: FloatGraph, *, dynamic_batch: bool, four_bits: Collection[str] = ()) -> onnx.ModelProto:
@@ -79,8 +82,10 @@ def assemble(
             domain=node.domain,
         )
         proto.attribute.extend(node.attributes.values())
-        _rename_in_bodies(proto, renamed)
         nodes.append(proto)
+    for body in bodies_of(nodes):
+        inner = {name: _claim(stable(name), taken) for name in nodes_in(body)}
+        rename_in(body, inner, renamed, stable)
     proto = helper.make_graph(
         nodes,
         "qdq_workbench",
@@ -141,9 +146,7 @@ class _StableNames:
         ends = names.ends
         self._scopes = names.scopes
         graph = names.model.graph
-        self._converted = {tensor.name for tensor in graph.initializer}
-        for node in graph.node:
-            self._converted |= {node.name, *node.output}
+        self._converted = {*tensors_in(graph), *nodes_in(graph)}
         self._ends = {old: name for kept in (ends.inputs, ends.outputs) for name, old in kept.items()}
         self._ends |= {old: f"{pair}/source" for pair, old in ends.sources.items()}
         self._ends |= {old: f"{pair}/dequantized" for pair, old in ends.placeholders.items()}
@@ -167,9 +170,9 @@ class _StableNames:
         if match is None or match[1] not in self._scopes:
             # The second test is for what passes name after a converted node, such as `<node>/bias`.
             made_by_tf2onnx = name in self._converted or name.partition("/")[0] in self._converted
-            return _RUNNING_NUMBER.sub("", name).removesuffix(":0") if made_by_tf2onnx else name
+            return RUNNING_NUMBER.sub("", name).removesuffix(":0") if made_by_tf2onnx else name
         operation = self._scopes[match[1]]
-        rest = _RUNNING_NUMBER.sub("", name[match.end() :])
+        rest = RUNNING_NUMBER.sub("", name[match.end() :])
         # Keras opens a scope of the layer's own name inside ours; TensorFlow numbers it if it exists already.
         inner = re.match(rf"{re.escape(operation)}(_\d+)?(/|$)", rest)
         rest = (rest[inner.end() :] if inner else rest).removesuffix(":0")
@@ -194,28 +197,14 @@ def _tensor_names(graph: Graph, names: FloatGraph, stable: _StableNames) -> dict
     # `_claim` numbers whatever comes second, and the ends of the model must keep their names.
     renamed = {old: new for new, old in (*ends.inputs.items(), *ends.outputs.items())}
     taken = set(renamed.values())
-    outer = {tensor for node in graph.nodes if _has_body(node.attributes) for tensor in graph.reads(node)}
-    for node in graph.sorted_nodes():
-        for tensor in (*node.inputs, *node.outputs):
-            if not tensor or tensor in renamed:
-                continue
-            # A loop body refers to outer tensors by name, so those keep theirs, unless they are ends of the model.
-            renamed[tensor] = _claim(tensor if tensor in outer else stable(tensor), taken)
+    nodes = graph.sorted_nodes()
+    read = (tensor for node in nodes for tensor in (*node.inputs, *node.outputs))
+    # The names in bodies come last, so that those in the graph are the same with or without a body.
+    inner = (tensor for node in nodes for body in bodies(node) for tensor in tensors_in(body))
+    for tensor in itertools.chain(read, inner):
+        if tensor and tensor not in renamed:
+            renamed[tensor] = _claim(stable(tensor), taken)
     return renamed
-
-
-def _rename_in_bodies(node: onnx.NodeProto, renamed: dict[str, str]) -> None:
-    """Let the loop and branch bodies of a node read the tensors around it by their final names."""
-    for body in subgraphs(node):
-        for tensor in set(outer_reads(body)):
-            if renamed.get(tensor, tensor) != tensor:
-                rename_reads(body, tensor, renamed[tensor])
-
-
-def _has_body(attributes: dict[str, onnx.AttributeProto]) -> bool:
-    return any(
-        attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for attribute in attributes.values()
-    )
 
 
 def _claim(name: str, taken: set[str]) -> str:

@@ -247,7 +247,7 @@ class Graph:
     def replace_reads(self, old: str, new: str, nodes: Iterable[Node] | None = None) -> None:
         """Replace `old` by `new` in its readers, or only in `nodes`; graph outputs stay."""
         for node in self.readers(old) if nodes is None else list(nodes):
-            for subgraph in _bodies(node):
+            for subgraph in bodies(node):
                 rename_reads(subgraph, old, new)
             self._readers[old].pop(id(node), None)
             self.set_inputs(node, [new if tensor == old else tensor for tensor in node.inputs])
@@ -334,7 +334,7 @@ def _all_reads(node: Node) -> list[str]:
     """Return the tensors that a node reads, with "" where an optional input is left out."""
     if not _has_bodies(node):
         return node.inputs
-    return [*node.inputs, *(tensor for body in _bodies(node) for tensor in outer_reads(body))]
+    return [*node.inputs, *(tensor for body in bodies(node) for tensor in outer_reads(body))]
 
 
 def _has_bodies(node: Node) -> bool:
@@ -342,7 +342,8 @@ def _has_bodies(node: Node) -> bool:
     return node.op in WITH_BODIES or node.domain != ""
 
 
-def _bodies(node: Node) -> Iterator[onnx.GraphProto]:
+def bodies(node: Node) -> Iterator[onnx.GraphProto]:
+    """Yield the loop and branch bodies of a node, without those in bodies."""
     if _has_bodies(node):
         for attribute in node.attributes.values():
             yield from _subgraphs(attribute)

@@ -117,20 +117,42 @@ def test_two_names_that_become_one_get_numbers_and_what_is_left_out_stays_so():
     assert [tensor.name for tensor in model.graph.initializer] == ["high"]
 
 
-def test_branches_read_ends_by_their_new_names_and_other_tensors_by_their_old_ones():
+def branching(branch, names):
+    """A file with an If whose branches are these, and the first of the two in it."""
     rows = [("Relu", IN, "qdq_op_0/a__1"), ("Cast", "flag", "c", {"to": TensorProto.BOOL})]
     graph = Graph(model_of(rows, {IN: (2,)}, "qdq_op_0/a__1", {"flag": np.float32(1)}))
-    ends = [helper.make_tensor_value_info("t", TensorProto.FLOAT, (2,))]
-    branch = helper.make_graph([helper.make_node("Add", [IN, "qdq_op_0/a__1"], ["t"])], "branch", [], ends)
     graph.add("If", ["c"], "if", output=OUT, then_branch=branch, else_branch=branch)
     graph.outputs = {OUT: helper.make_tensor_value_info(OUT, TensorProto.FLOAT, (2,))}
-    names = float_graph(["qdq_op_0/a__1"], simple({"x": IN}, {"y": OUT}))
     model = finish(graph, names, dynamic_batch=False)
     (node,) = [node for node in model.graph.node if node.op_type == "If"]
-    body = helper.get_attribute_value(node.attribute[0])
-    assert list(body.node[0].input) == ["x", "qdq_op_0/a__1"]
-    assert [list(other.output) for other in model.graph.node if other.op_type == "Relu"] == [["qdq_op_0/a__1"]]
+    return model, helper.get_attribute_value(node.attribute[0])
+
+
+def test_branches_read_the_tensors_around_them_by_their_new_names():
+    ends = [helper.make_tensor_value_info("t", TensorProto.FLOAT, (2,))]
+    branch = helper.make_graph([helper.make_node("Add", [IN, "qdq_op_0/a__1"], ["t"])], "branch", [], ends)
+    model, body = branching(branch, float_graph(["qdq_op_0/a__1"], simple({"x": IN}, {"y": OUT})))
+    assert list(body.node[0].input) == ["x", "conv/a"]
+    assert [list(other.output) for other in model.graph.node if other.op_type == "Relu"] == [["conv/a"]]
     assert branch.node[0].input[0] == IN  # that of the graph is not changed
+    assert len(computed(model)) == 1
+
+
+def test_what_is_in_a_branch_has_a_stable_name_that_nothing_around_it_has():
+    inner = "function_1_qdq_op_0/a__9"
+    nodes = [
+        helper.make_node("Relu", [IN], [f"{inner}:0"], inner),
+        helper.make_node("Add", [f"{inner}:0", "qdq_op_0/a__1"], ["qdq_op_0_t:0"], "qdq_op_0_t"),
+    ]
+    ends = [helper.make_tensor_value_info("qdq_op_0_t:0", TensorProto.FLOAT, (2,))]
+    branch = helper.make_graph(nodes, "qdq_op_0_true", [], ends)
+    model, body = branching(branch, float_graph(["qdq_op_0/a__1"], simple({"x": IN}, {"y": OUT})))
+    assert body.name == "conv/true"
+    assert [(node.name, *node.input, *node.output) for node in body.node] == [
+        ("conv/a__2", "x", "conv/a__2"),
+        ("conv/t", "conv/a__2", "conv/a", "conv/t"),
+    ]
+    assert [value.name for value in body.output] == ["conv/t"]
     assert len(computed(model)) == 1
 
 

@@ -27,6 +27,7 @@ from qdq_workbench._interrupts import safe_point
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export.keras_side.cut_model import CutModel
 from qdq_workbench.export.keras_side.handlers import HANDLERS
+from qdq_workbench.export.keras_side.stable_order import in_stable_order, number_functions
 from qdq_workbench.export.keras_side.trace import EndNames, trace
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def convert_float(cut: CutModel, *, opset: int, dynamic_batch: bool) -> FloatGra
         model = _translate(concrete, ends.all_inputs(), min(opset, MAX_TF2ONNX_OPSET))
     if opset > MAX_TF2ONNX_OPSET:
         model = _upgrade(model, opset)
+    in_stable_order(model)
     from onnx import shape_inference
 
     # `data_prop` follows the values of sizes that are computed at run time.
@@ -92,6 +94,7 @@ def _translate(concrete: Any, input_ends: set[str], opset: int) -> onnx.ModelPro
     try:
         with tf.device("/cpu:0"):
             frozen = tf_loader.from_function(concrete, input_names, output_names)
+        number_functions(frozen)
         arguments = {
             "opset": opset,
             "input_names": input_names,

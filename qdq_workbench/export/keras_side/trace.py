@@ -14,6 +14,7 @@ from typing import Any
 from qdq_workbench.conversion.engine.deep_models import functional_model
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export.keras_side.as_graph import as_graph
+from qdq_workbench.export.keras_side.automatic_names import counted_from_its_layer
 from qdq_workbench.export.keras_side.cut_model import CutModel
 from qdq_workbench.export.keras_side.traced_layers import takes_training, traced_otherwise
 
@@ -159,7 +160,7 @@ def _run(model: Any, tensors: list[Any], scopes: dict[str, str]) -> list[Any]:
             scopes[scope] = operation.name
             if takes_training(operation):
                 kwargs["training"] = False
-            with tf.name_scope(scope):
+            with tf.name_scope(scope), counted_from_its_layer(operation):
                 otherwise = traced_otherwise(operation, args, kwargs)
                 return operation(*args, **kwargs) if otherwise is None else otherwise()
 
