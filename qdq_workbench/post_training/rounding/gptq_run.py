@@ -179,7 +179,7 @@ def _find_matrices(q_model: QuantizedModel) -> tuple[dict[str, _Matrix], dict[st
             left_out[placement.tensor] = _why_left_out(node)
         elif placement.tensor not in qparams:
             left_out[placement.tensor] = "its quantizer is a function of the user's own, without a grid"
-        elif wrapper.bypassed or not bool(keras.ops.convert_tocopy_of(wrapper.enabled)):
+        elif wrapper.bypassed or not bool(keras.ops.convert_to_numpy(wrapper.enabled)):
             left_out[placement.tensor] = "the quantization of its layer is switched off"
         elif str(variable.dtype) != "float32":
             left_out[placement.tensor] = f"it is kept as {variable.dtype}, which cannot hold the values of its grid"
