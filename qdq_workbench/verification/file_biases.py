@@ -23,7 +23,7 @@ from qdq_workbench.graph.operators import HELPERS, WEIGHTED
 from qdq_workbench.graph_builder import BoundGraph, layer_weights
 from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QDQGraph
 from qdq_workbench.placement.plan import PlacementPlan
-from qdq_workbench.verification.planned_values import bias_difference
+from qdq_workbench.verification.planned_values import activation_begins_with, bias_difference
 
 
 def bias_differences(proto: onnx.ModelProto, q_model: QuantizedModel) -> Iterator[tuple[str, str]]:
@@ -43,9 +43,10 @@ def bias_differences(proto: onnx.ModelProto, q_model: QuantizedModel) -> Iterato
         if in_a_row and any(node.op_type == "MatMul" for node in readers):
             continue
         wanted = _bias(plan, bound, placement.layer, layers) if readers else None
-        if wanted is not None:
-            values, magnitude = wanted
-            told = (_difference(graph, node, values, magnitude) for node in readers if node.op_type in WEIGHTED)
+        begins_with = activation_begins_with(layers[placement.layer])
+        if wanted is not None and begins_with is not None:
+            held = [_held(graph, node) for node in readers if node.op_type in WEIGHTED]
+            told = (bias_difference(*wanted, begins_with, each) for each in held if each is not None)
             yield placement.layer, next((wrong for wrong in told if wrong), "")
 
 
@@ -92,13 +93,6 @@ def _is_number(value: Any) -> bool:
 
 def _array(value: Any) -> np.ndarray:
     return np.asarray(keras.ops.convert_to_numpy(value), np.float64)
-
-
-def _difference(graph: QDQGraph, node: onnx.NodeProto, wanted: np.ndarray, magnitude: np.ndarray) -> str:
-    held = _held(graph, node)
-    if held is None:
-        return ""
-    return bias_difference(wanted, magnitude, *held)
 
 
 def _held(graph: QDQGraph, node: onnx.NodeProto) -> tuple[np.ndarray, np.ndarray] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 import keras
 import numpy as np
@@ -20,6 +21,7 @@ from qdq_workbench.quantizers.bias_room import least_weight_scale
 # A value is the product of a scale, a gain and an integer, in another order in the file.
 ROUNDING = 6 * float(np.finfo(np.float32).eps)
 _NOTHING = 2.0**-90  # the exporters write smaller biases as 0
+_SHIFT = 3.0  # a hard sigmoid is the cut of `x + 3` to 0 and 6, divided by 6
 _ZERO = 256 * float(np.finfo(np.float32).tiny)  # the exporters write channels of scales below `tiny` as zeros
 
 
@@ -33,6 +35,7 @@ class PlannedValues:
         scales: All scales that occur in it.
         bias: The layer's bias with the shift of a folded normalization; one 0 if it has none.
         raised: The largest scale that the int32 bias of the layer may need.
+        begins_with: The result of `activation_begins_with` for the layer.
     """
 
     placement: Placement
@@ -40,6 +43,7 @@ class PlannedValues:
     scales: np.ndarray
     bias: np.ndarray
     raised: float
+    begins_with: tuple[float, ...] | None = (0.0,)
 
     @functools.cached_property
     def ascending(self) -> np.ndarray:
@@ -71,7 +75,22 @@ def planned_weights(q_model: QuantizedModel, held: Collection[str] | None = None
             biases += [biases[0] * gain, biases[0] * gain + shift]
         steps = _input_scales(q_model.plan, placement.layer, ranges)
         raised = [least_weight_scale(np.concatenate(biases), step).max() for step in steps]
-        yield PlannedValues(placement, values, scales, biases[-1], float(max(raised, default=0.0)))
+        most, begins_with = float(max(raised, default=0.0)), activation_begins_with(layers[placement.layer])
+        yield PlannedValues(placement, values, scales, biases[-1], most, begins_with)
+
+
+def activation_begins_with(layer: Any) -> tuple[float, ...] | None:
+    """Return what the bias of a layer in a file may hold beside the model's, because the activation inside adds it.
+
+    TensorFlow adds up constants in a row, within a layer, too. None stands for a function of the user, which may begin
+    with any arithmetic.
+    """
+    inside: Any = getattr(layer, "activation", None)
+    while hasattr(inside, "activation"):  # a layer given as an activation
+        inside = inside.activation
+    if inside is not None and not str(getattr(inside, "__module__", "")).startswith("keras."):
+        return None
+    return (0.0, _SHIFT) if getattr(inside, "__name__", "") == "hard_sigmoid" else (0.0,)
 
 
 def difference(planned: PlannedValues, held: np.ndarray, steps: np.ndarray, raised: float = 0.0) -> str:
@@ -94,12 +113,20 @@ def difference(planned: PlannedValues, held: np.ndarray, steps: np.ndarray, rais
     return f"{int((apart > allowed).sum())} of {held.size} values are not the model's, by up to {apart.max():.3g}"
 
 
-def bias_difference(wanted: np.ndarray, magnitude: np.ndarray, values: np.ndarray, steps: np.ndarray) -> str:
-    """Return how the bias of a kernel differs from the model's; "" for not.
+def bias_difference(
+    wanted: np.ndarray, magnitude: np.ndarray, begins_with: tuple[float, ...], held: tuple[np.ndarray, np.ndarray]
+) -> str:
+    """Return how the bias of a kernel differs from the model's with any one of the constants behind it; "" for not.
 
-    `magnitude` is the sum of the magnitudes of the terms of the model's bias, `steps` are those of the file's integers,
-    0 for floats: an int32 bias is within half a step.
+    `magnitude` is the sum of the magnitudes of the terms of the model's bias, `begins_with` the result of
+    `activation_begins_with`, `held` the file's values and the steps of its integers, 0 for floats.
     """
+    told = [_bias_difference(wanted + added, magnitude + added, *held) for added in begins_with]
+    return told[0] if all(told) else ""
+
+
+def _bias_difference(wanted: np.ndarray, magnitude: np.ndarray, values: np.ndarray, steps: np.ndarray) -> str:
+    # An int32 bias is within half a step.
     try:
         apart = np.abs(np.broadcast_to(wanted, np.broadcast_shapes(values.shape, wanted.shape)) - values)
     except ValueError:

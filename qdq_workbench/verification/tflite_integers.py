@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
-from qdq_workbench.export.litert.kernels import KERNELS
+from qdq_workbench.export.litert.kernels import KERNELS, Kernel
 from qdq_workbench.export.litert.supported_grids import INT16_BITS, NARROWEST_SCALE, ROUNDED_BY
 from qdq_workbench.export.litert.tflite_file import INT4, INT8, INT16, TFLiteFile, scales_of, unpacked
 from qdq_workbench.graph.kinds import BATCH_NORMALIZATION
@@ -111,7 +112,8 @@ def _matched_weights(
     left = [constant for k, constant in enumerate(constants) if k not in taken and _is_read_as_weight(file, constant)]
     problems = []
     for weight in weights:
-        if weight.placement.tensor not in found:
+        # A function of the user may begin with a product, which the converter multiplies into the weight.
+        if weight.placement.tensor not in found and weight.begins_with is not None:
             told = [
                 difference(weight, each.ascending, each.steps)
                 for each in left
@@ -160,20 +162,36 @@ def _bias_differences(
         for operator in graph.operators:
             kernel = KERNELS.get(file.name_of(operator))
             owner = [] if kernel is None else owners.get((number, int(operator.inputs[kernel.weight])), [])
-            if kernel is None or len(owner) != 1 or _is_followed_by_constant(plan, owner[0].placement.layer):
+            begins_with = owner[0].begins_with if len(owner) == 1 else None
+            if kernel is None or begins_with is None or _is_followed_by_constant(plan, owner[0].placement.layer):
                 continue
-            values, steps = np.zeros(1), np.zeros(1)
-            if kernel.bias < len(operator.inputs) and operator.inputs[kernel.bias] >= 0:
-                tensor = graph.tensors[operator.inputs[kernel.bias]]
-                codes, scales = file.values(tensor), scales_of(tensor)
-                if codes is None:
-                    continue
-                steps = np.zeros(1) if scales is None else scales.astype(np.float64)
-                values = codes.astype(np.float64) * (1 if scales is None else steps)
-            wanted = owner[0].bias.reshape(-1).astype(np.float64)
-            wrong = bias_difference(wanted, np.abs(wanted), values.reshape(-1), steps)
+            held, wanted = _held(file, graph, operator, kernel), owner[0].bias.reshape(-1).astype(np.float64)
+            wrong = "" if held is None else bias_difference(wanted, np.abs(wanted), begins_with, held)
             if wrong:
                 yield f"bias of {owner[0].placement.layer!r}: {wrong}"
+
+
+def _held(file: TFLiteFile, graph: Any, operator: Any, kernel: Kernel) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the bias of a kernel and the steps of its integers, 0 for floats; None where it is elsewhere."""
+    if kernel.bias >= len(operator.inputs) or operator.inputs[kernel.bias] < 0:
+        return None if _is_added_to(file, graph, operator) else (np.zeros(1), np.zeros(1))
+    tensor = graph.tensors[operator.inputs[kernel.bias]]
+    codes, scales = file.values(tensor), scales_of(tensor)
+    if codes is None:
+        return None
+    steps = np.zeros(1) if scales is None else scales.astype(np.float64)
+    return (codes.astype(np.float64) * (1 if scales is None else steps)).reshape(-1), steps
+
+
+def _is_added_to(file: TFLiteFile, graph: Any, operator: Any) -> bool:
+    """Return whether a constant is added to the result of a kernel, behind reshapes."""
+    # TensorFlow moves a bias of one number behind the reshape of a `Conv1DTranspose`.
+    for reader in file.readers(graph, operator.outputs[0]):
+        name = file.name_of(reader.operator)
+        beside = [tensor for tensor in reader.operator.inputs if file.data(graph.tensors[tensor])]
+        if (name == "ADD" and beside) or (name == "RESHAPE" and _is_added_to(file, graph, reader.operator)):
+            return True
+    return False
 
 
 def _is_followed_by_constant(plan: PlacementPlan, layer: str) -> bool:

@@ -44,6 +44,17 @@ def test_it_is_one_operator_for_onnx_runtime_alone(activation, times, tmp_path):
     assert of_layer(file_of(activation, tmp_path, "tensorrt")) == Counter(STEPS) + Counter(times)
 
 
+def test_it_is_one_operator_inside_a_dense_layer_without_a_bias(tmp_path):
+    x = keras.Input((3,), name="x")
+    y = layers.Dense(1, use_bias=False, activation="hard_sigmoid", name="hard")(x)
+    model = keras.Model(x, layers.Dense(2, name="last")(y))
+    q_model = qdq.quantize_model(model, target="onnxruntime")
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    path = qdq.export_onnx(q_model, tmp_path / "model.onnx").path
+    assert qdq.verify_onnx(path, q_model).passed
+    assert of_layer(onnx.load(path)) == Counter({"HardSigmoid": 1})
+
+
 def test_it_is_one_operator_beside_half_precision(tmp_path):
     assert of_layer(file_of("hard_silu", tmp_path, float_type="float16"))["HardSigmoid"] == 1
 

@@ -4,6 +4,7 @@ import pytest
 from families.test_contracts import float_model
 from families.zoo import IMAGE, Family
 from keras import layers
+from keras.ops import relu6
 from runtimes_agreement import compare
 
 import qdq_workbench as qdq
@@ -21,22 +22,35 @@ PRODUCTS = {
     "conv": (IMAGE, lambda **more: layers.Conv2D(2, 3, **more)),
     "bare_conv": (IMAGE, lambda **more: layers.Conv2D(2, 3, use_bias=False, **more)),
     "dense": ((4,), lambda **more: layers.Dense(2, **more)),
+    "bare_dense": ((4,), lambda **more: layers.Dense(2, use_bias=False, **more)),
+    "transposed": (IMAGE, lambda **more: layers.Conv2DTranspose(2, 3, **more)),
 }
+# TensorFlow adds up a bias of one number and what the activation adds, or moves it behind a Reshape.
+NARROW = {
+    "narrow": ((4,), lambda **more: layers.Dense(1, **more)),
+    "narrow_transposed": ((6, 3), lambda **more: layers.Conv1DTranspose(1, 3, **more)),
+}
+
+
+def shifted(x):
+    """A function of the user that begins with an addition."""
+    return relu6(x + 3.0) * 0.5
 
 
 def parts(product):
     """One part per activation, as an argument and as a layer, and per number."""
-    shape, make = PRODUCTS[product]
+    shape, make = (PRODUCTS | NARROW)[product]
 
     def with_argument(name):
-        return Family(f"{product}_{name}", (shape,), lambda label, x: make(name=label, activation=name)(x))
+        label = getattr(name, "__name__", name)
+        return Family(f"{product}_{label}", (shape,), lambda label, x: make(name=label, activation=name)(x))
 
     def behind(name, after):
         return Family(f"{product}_{name}", (shape,), lambda label, x: after(make(name=label)(x)))
 
     apart = [behind(f"{name}_apart", layers.Activation(name)) for name in ACTIVATIONS]
     if product not in ("conv", "dense"):
-        return [with_argument("hard_sigmoid")]
+        return [with_argument("hard_sigmoid"), with_argument(shifted)]
     return [*map(with_argument, ACTIVATIONS), *apart, *(behind(*row) for row in NUMBERS.items())]
 
 
@@ -49,7 +63,18 @@ def floats():
 
 @pytest.mark.parametrize("target", ["tensorrt", "onnxruntime", "openvino", "litert"])
 def test_the_file_is_the_plans_and_computes_the_same(target, floats, tmp_path):
-    model, samples = floats
+    report = verified(*floats, target, tmp_path)
+    assert not report.form_remark
+
+
+@pytest.mark.parametrize("target", ["tensorrt", "litert"])
+def test_a_bias_of_one_number_may_hold_what_the_activation_adds(target, tmp_path):
+    families = [part for product in NARROW for part in parts(product)]
+    verified(float_model(families), [array for family in families for array in family.samples()], target, tmp_path)
+
+
+def verified(model, samples, target, tmp_path):
+    """Return the report on the file of a model, which passed."""
     q_model = qdq.quantize_model(model, target=target)
     qdq.calibrate(q_model, samples, verbose=False)
     if target == "litert":
@@ -57,8 +82,8 @@ def test_the_file_is_the_plans_and_computes_the_same(target, floats, tmp_path):
         report = qdq.files.verify_tflite(path, q_model)
     else:
         report = qdq.verify_onnx(qdq.export_onnx(q_model, tmp_path / "model.onnx").path, q_model, samples)
-        assert not report.form_remark
     assert report.passed, report.summary()
+    return report
 
 
 def test_onnx_runtime_computes_what_is_said(floats, tmp_path):

@@ -2,6 +2,7 @@
 
 import types
 
+import keras
 import numpy as np
 import pytest
 
@@ -53,6 +54,28 @@ class TestDifference:
     def test_a_step_of_one_channel_says_nothing_about_larger_ones(self):
         moved = VALUES + np.float32([[0.25, 0], [0, 0]])
         assert difference(moved, scales=(0.25,), steps=[[0.3, 0.3], [9.0, 9.0]], most_raised=0.5) != ""
+
+
+@pytest.mark.parametrize(
+    ("activation", "added"),
+    [
+        (None, (0.0,)),
+        ("silu", (0.0,)),
+        ("hard_sigmoid", (0.0, 3.0)),
+        (keras.layers.Activation("hard_sigmoid"), (0.0, 3.0)),
+        (lambda x: x + 2.0, None),
+    ],
+)
+def test_what_an_activation_may_add_to_a_bias(activation, added):
+    assert planned_values.activation_begins_with(keras.layers.Dense(1, activation=activation)) == added
+
+
+def test_a_bias_is_the_models_with_one_of_the_constants_behind_it():
+    held = np.float64([4.0, 5.0]), np.zeros(1)
+    wanted = np.float64([1.0, 2.0])
+    assert planned_values.bias_difference(wanted, wanted, (0.0, 3.0), held) == ""
+    assert planned_values.bias_difference(wanted, wanted, (0.0,), held).startswith("2 of 2 values")
+    assert planned_values.bias_difference(np.float64([1.0, 5.0]), wanted, (0.0, 3.0), held) != ""  # not one of both
 
 
 def test_the_scale_of_an_input_is_that_of_every_quantized_call():

@@ -7,7 +7,13 @@ import itertools
 import numpy as np
 
 from qdq_workbench.export.passes.contract import GraphPass
-from qdq_workbench.export.passes.patterns import additions_where, biased_products, channel_values, write_instead
+from qdq_workbench.export.passes.patterns import (
+    additions_where,
+    begins_hard_sigmoid,
+    biased_products,
+    channel_values,
+    write_instead,
+)
 from qdq_workbench.onnx_graph.graph import Graph, Node
 
 
@@ -35,7 +41,7 @@ def _is_gemm(graph: Graph, add: Node, operand: int, product: Node) -> bool:
     kernel = graph.shape(product.inputs[1])
     if graph.rank(product.inputs[0]) != 2 or kernel is None or len(kernel) != 2:
         return False
-    return _is_per_column(graph.constants[add.inputs[operand]], kernel[1]) and graph.may_join(add, product)
+    return _is_per_column(graph.constants[add.inputs[operand]], kernel[1]) and _may_join(graph, add, product)
 
 
 def _is_per_column(constant: np.ndarray, columns: int | None) -> bool:
@@ -49,7 +55,12 @@ def _is_bias(graph: Graph, add: Node, operand: int, gemm: Node) -> bool:
     own = graph.constant(gemm.inputs[2]) if len(gemm.inputs) > 2 else None
     if own is None or own.ndim != 1 or not _is_per_column(graph.constants[add.inputs[operand]], own.size):
         return False
-    return graph.may_join(add, gemm)
+    return _may_join(graph, add, gemm)
+
+
+def _may_join(graph: Graph, add: Node, product: Node) -> bool:
+    # Within a layer the plan tells nothing of a hard sigmoid.
+    return graph.may_join(add, product) and not begins_hard_sigmoid(graph, add)
 
 
 _DENIED = (additions_where(_is_gemm), additions_where(_is_bias, "Gemm"))
@@ -58,7 +69,7 @@ _DENIED = (additions_where(_is_gemm), additions_where(_is_bias, "Gemm"))
 PASS = GraphPass(
     restore_gemm,
     needs="Biases still float.",
-    holds="No constant of one value per column is added to a float32 MatMul or Gemm of rank 2 that nothing else reads.",
+    holds="No constant per column, but that of a hard sigmoid, is added to a float32 MatMul or Gemm of rank 2 alone.",
     refuses="Other types, constants that broadcast, biases that are computed, and those that the plan keeps.",
     denied_by=lambda graph: itertools.chain.from_iterable(denied(graph) for denied in _DENIED),
 )
