@@ -172,6 +172,14 @@ def test_models_deeper_than_python_recurses_are_quantized_and_the_limit_stays(tm
 
 
 @pytest.mark.usefixtures("recursion_limit")
+def test_outputs_that_are_no_symbolic_tensors_hide_no_others():
+    deep = layers.ReLU()(layers.ReLU()(keras.Input((4,))))
+    for beside in (np.zeros(4), keras.KerasTensor((None, 4))):  # Keras refuses them, with a better message
+        with raised_recursion_limit([beside, deep, beside]):
+            assert sys.getrecursionlimit() == 1003
+
+
+@pytest.mark.usefixtures("recursion_limit")
 def test_the_recursion_limit_is_the_users_again_when_the_last_of_several_threads_is_done():
     """It belongs to the process: one that leaves first must not take it from the others."""
     shallow = layers.ReLU()(keras.Input((4,)))

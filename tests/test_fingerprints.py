@@ -54,5 +54,6 @@ def test_a_training_is_told_by_arrays_too(tmp_path):
 
     assert mark(ARRAY, 1) == mark(keras.Variable(ARRAY), 1) == mark(array_digest(ARRAY), 1)
     assert mark(ARRAY, 1) != mark(ARRAY + 1, 1)
+    assert mark({"rate": 0.1, "epochs": 3}) == mark({"epochs": 3, "rate": 0.1})  # the same training, told otherwise
     with pytest.raises(TypeError, match="Somewhere is neither JSON-compatible nor an array"):
         mark(PLACE)

@@ -85,6 +85,16 @@ def test_if_all_are_refused_the_best_of_the_search_is_returned_and_said_to_be_re
     assert met_of(best, held, FLOOR) is False
 
 
+def test_after_16_refusals_the_most_accurate_come_first_and_after_24_none():
+    """A wrong measurement would otherwise be confirmed placement by placement, each of which takes a built model."""
+    steps = [step(f"s{size}", accuracy=0.9 + (7 * size % 30) / 1000, size=size) for size in range(30)]
+    _, held, table, _ = confirm(steps, held={})
+    by_accuracy = sorted(steps[16:], key=lambda step: -step.accuracy)
+    expected = [*steps[:16], *by_accuracy[:8]]
+    assert table.asked[:24] == [next(iter(step.levels)) for step in expected]
+    assert held.refused == 24
+
+
 def test_if_nothing_meets_the_constraints_nothing_is_asked_for_on_the_way():
     steps = [step("a", 0.1, meets=False), step("b", 0.5, meets=False)]
     best, held, table, _ = confirm(steps, held={"b": 0.6})

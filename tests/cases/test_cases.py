@@ -2,6 +2,7 @@ import pytest
 from mock_graphs import GraphMaker, chain, residual
 
 from qdq_workbench import cases
+from qdq_workbench.cases.base import CustomQDQInsertionCase
 from qdq_workbench.errors import PlacementConflictError, SpecError
 from qdq_workbench.planning import plan_placement
 from qdq_workbench.spec import QuantizationSpec
@@ -146,3 +147,17 @@ def test_a_case_of_the_graph_cannot_change_what_the_next_one_reads():
         with pytest.raises(PlacementConflictError, match="ResidualConnectionQDQCase"):
             plan_placement(residual("Conv2D"), custom_qdq_cases=order)
     assert alone.for_layer("add").author == "ResidualConnectionQDQCase"
+
+
+@pytest.mark.parametrize(("args", "kwargs"), [((3,), {}), ((), {"most": 3}), ((3,), {"named": "stem"}), ((), {})])
+def test_a_case_knows_how_it_was_made(args, kwargs):
+    """A saved workbench makes it again from these."""
+
+    class Own(CustomQDQInsertionCase):
+        def __init__(self, most=1, named=""):
+            self.most = most
+
+        def case(self, keras_model, qspec):
+            return QuantizationSpec()
+
+    assert Own(*args, **kwargs).arguments == (args, kwargs)

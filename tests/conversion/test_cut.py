@@ -110,6 +110,8 @@ class TestRecurrent:
         assert not _can_take_out(lstm, (self.steps,), {"mask": mask})
         assert not _can_take_out(lstm, (self.steps, [state, state], mask), {})
         assert not _can_take_out(lstm, (self.steps,), {"initial_state": [state, np.zeros((1, 2))]})
+        assert not _can_take_out(lstm, (self.steps, [np.zeros((1, 2)), state]), {})
+        assert not _can_take_out(lstm, (self.steps, [np.zeros((1, 2)), np.zeros((1, 2))]), {})
         masked = layers.Masking()(keras.Input((3, 2)))
         assert carries_mask(masked)
         assert not _can_take_out(lstm, (masked,), {})

@@ -10,7 +10,7 @@ from target_models import zoo_net
 
 import qdq_workbench as qdq
 from qdq_workbench.errors import ExportError, NotQuantizedError, OutputPathError, UncalibratedError
-from qdq_workbench.export.litert import tflite_export
+from qdq_workbench.export.litert import comparison, tflite_export
 from qdq_workbench.export.litert.tflite_run import make_interpreter, run_tflite
 from qdq_workbench.quantizers import LastValueQuantizer
 
@@ -140,12 +140,15 @@ class Fickle(layers.Layer):
         return shape
 
 
-def test_a_file_that_computes_something_else_names_the_tensors(tmp_path):
+def fickle():
     image = keras.Input((4,), name="image")
     x = layers.Dense(6, name="before")(image)
     x = layers.Dense(5, name="behind")(Fickle(name="fickle")(x))
-    q_model = quantized(lambda: keras.Model(image, layers.Dense(3, name="head")(x)))
-    report = qdq.export_tflite(q_model, tmp_path / "model.tflite")
+    return keras.Model(image, layers.Dense(3, name="head")(x))
+
+
+def test_a_file_that_computes_something_else_names_the_tensors(tmp_path):
+    report = qdq.export_tflite(quantized(fickle), tmp_path / "model.tflite")
     assert report.mean_difference > 0.2 * report.mean_size
     (note,) = report.notes
     assert "NOT accurate" in note
@@ -153,6 +156,16 @@ def test_a_file_that_computes_something_else_names_the_tensors(tmp_path):
     assert "'behind' by" in note
     assert "'before'" not in note
     assert note in report.summary()
+
+
+def test_a_file_that_computes_something_else_is_told_although_the_tensors_cannot_be_compared(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise ExportError("no second file")
+
+    monkeypatch.setattr(comparison, "convert", refuse)
+    (note,) = qdq.export_tflite(quantized(fickle), tmp_path / "model.tflite").notes
+    assert "NOT accurate" in note
+    assert "the converter refuses the file that would tell" in note
 
 
 def test_an_accurate_file_carries_no_warning(tmp_path):

@@ -1,6 +1,7 @@
 """The table of layer classes names classes that Keras has, by the names that a graph holds."""
 
 import inspect
+import re
 
 import keras
 import pytest
@@ -17,6 +18,14 @@ from qdq_workbench.placement.targets import get_target
 def test_every_row_is_a_class_of_keras():
     """Keras exports some classes under other names, such as `MaxPool2D`: of these no node ever is one."""
     assert set(KINDS) - CLASSES == set()
+
+
+def test_every_class_of_convolutions_has_a_row():
+    """Keras has them for images of several ranks; one without a row would stay in float, and nothing would say so."""
+    named = {name for name in CLASSES if re.search(r"Conv(LSTM)?\dD", name)}
+    assert {"Conv1D", "Conv3DTranspose", "DepthwiseConv1D", "SeparableConv2D", "ConvLSTM3D"} <= named
+    assert named - set(KINDS) == set()
+    assert kinds.SEPARABLE == ("SeparableConv1D", "SeparableConv2D")
 
 
 def test_a_name_by_which_keras_exports_a_class_leads_to_the_class():

@@ -161,6 +161,12 @@ def test_quantization_functions(axis):
         assert np.abs(quantized - values).mean() < 0.25
 
 
+def test_codebooks_have_the_documented_widths():
+    values = np.linspace(-1.0, 1.0, 300, dtype="float32")
+    assert len(np.unique(kmeans_quantizer(values))) == 256
+    assert len(np.unique(lut_kmeans_quantizer(values))) == 16
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

@@ -11,7 +11,8 @@ from small_models import residual_net, samples
 
 import qdq_workbench as qdq
 from qdq_workbench.errors import FileAccessError, QDQError
-from qdq_workbench.profiling import profile_onnx
+from qdq_workbench.profiling import litert_runner, profile_onnx
+from qdq_workbench.profiling.litert_runner import litert_feed
 
 installed = pytest.mark.skipif(
     importlib.util.find_spec("ai_edge_litert") is None, reason="LiteRT's own package, ai-edge-litert, is not installed"
@@ -56,6 +57,19 @@ def test_large_kernels_have_times_and_random_samples_do(tmp_path):
     report = profile_onnx(path, runtime="litert", threads=1, rounds=1)
 
     assert report.for_layer("conv").share > 0.3
+
+
+def test_random_samples_are_those_of_the_file_that_it_is_compared_with(monkeypatch):
+    ends = {
+        "image": {"shape_signature": [2, 50], "dtype": np.float32},
+        "codes": {"shape_signature": [2, 3], "dtype": np.int8},
+    }
+    monkeypatch.setattr(litert_runner, "_inputs", lambda path: ends)
+    first, second = (litert_feed(path, None, 2) for path in ("int8.tflite", "float.tflite"))
+    np.testing.assert_array_equal(first["image"], second["image"])
+    assert (first["image"].shape, first["image"].dtype) == ((2, 50), np.float32)
+    assert -1.0 <= first["image"].min() < -0.9 < 0.9 < first["image"].max() <= 1.0
+    assert (first["codes"].tolist(), first["codes"].dtype) == ([[0, 0, 0]] * 2, np.int8)
 
 
 def test_files_of_the_other_format_are_refused_by_name(file, tmp_path):

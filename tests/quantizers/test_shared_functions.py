@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from qdq_workbench.quantizers import LSQQuantizer, MovingAverageQuantizer
+from qdq_workbench.quantizers import LSQQuantizer, MovingAverageQuantizer, shared_functions
 from qdq_workbench.quantizers.shared_functions import fake_quantize_if, fake_quantize_weight_if, update_if
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
@@ -50,6 +50,18 @@ def test_pair(xla, ends, active, values, gradient):
     found = _pair(xla=xla)(tf.constant(X), *map(tf.constant, ends), tf.constant(active))
     np.testing.assert_array_equal(found[0], values)
     np.testing.assert_array_equal(found[1], np.float32(gradient))
+
+
+def test_equal_settings_share_a_function():
+    """Each is traced once: a large network has hundreds of pairs with the same settings."""
+    found = [shared_functions._pair_functions(QuantizerSpec(num_bits=4), 4, "float32", False) for _ in range(2)]
+    assert found[0] is found[1]
+    found = [shared_functions._weight_function(QuantizerSpec(num_bits=4), 4, "float32", False) for _ in range(2)]
+    assert found[0] is found[1]
+    assert found[0] is not shared_functions._weight_function(QuantizerSpec(num_bits=5), 4, "float32", False)
+    quantizers = [MovingAverageQuantizer.from_spec(SPEC) for _ in range(2)]
+    found = [shared_functions._update_function(quantizer, 4, "float32", False) for quantizer in quantizers]
+    assert found[0] is found[1]
 
 
 @WAYS

@@ -1,4 +1,5 @@
 import pytest
+from matplotlib.figure import Figure
 
 from qdq_workbench.errors import DataError, OutputPathError
 from qdq_workbench.report import Curve, Level, curves_figure, write_curves_html, write_curves_png
@@ -47,6 +48,7 @@ def test_html_needs_no_network_and_offers_no_upload(tmp_path):
     assert "cdn.plot.ly/plotly" not in page
     assert len(page) > 1_000_000  # plotly itself is inside
     assert '"showSendToCloud": false' in page
+    assert '"displaylogo": false' in page  # the logo links to plotly's makers
 
 
 def test_png_has_its_size_and_survives_dollar_signs(tmp_path):
@@ -55,6 +57,23 @@ def test_png_has_its_size_and_survives_dollar_signs(tmp_path):
     header = path.read_bytes()[:24]
     assert header[:8] == b"\x89PNG\r\n\x1a\n"
     assert (int.from_bytes(header[16:20], "big"), int.from_bytes(header[20:24], "big")) == (1200, 750)
+
+
+@pytest.mark.parametrize(
+    ("curves", "levels", "named"),
+    [(CURVES, [], ["control", "QAT"]), ([], [Level("FP32", 0.9)], ["FP32 90.00"])],
+)
+def test_png_has_a_legend_with_every_line(curves, levels, named, tmp_path, monkeypatch):
+    legends = []
+    save = Figure.savefig
+
+    def savefig(figure, *args, **kwargs):
+        legends.append([text.get_text() for text in figure.axes[0].get_legend().get_texts()])
+        save(figure, *args, **kwargs)
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
+    write_curves_png(tmp_path / "curves.png", curves, levels)
+    assert legends == [named]
 
 
 @pytest.mark.parametrize(("epochs", "accuracy"), [((), ()), ((0, 1), (0.5,))])

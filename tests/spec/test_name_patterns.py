@@ -50,6 +50,15 @@ def test_a_repetition_has_its_bounds(pattern, name, expected):
     assert name_matcher(pattern)(name) is expected is bool(re.search(pattern, name))
 
 
+def test_long_repetitions_of_a_fixed_length_are_one_way_beside_a_backreference():
+    """Such an expression is refused if it has too many ways, before there is a name."""
+    parts = 4 * r"[a-z]{9}_"
+    assert name_matcher(rf"(\d)_{parts}\1")("7_" + 4 * "convblock_" + "7")
+    assert not name_matcher(rf"(\d)_{parts}\1")("7_" + 4 * "convblock_" + "8")
+    with pytest.raises(SpecError, match="may take for ever"):
+        name_matcher(r"(\d)_" + 4 * r"[a-z]{8,9}" + 4 * r"[a-z]{0,9}_" + r"\1")
+
+
 def patterns():
     """Return expressions with everything that is followed."""
     leaves = st.sampled_from(

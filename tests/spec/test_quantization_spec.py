@@ -5,6 +5,7 @@ import pytest
 
 from qdq_workbench.errors import FileAccessError, OutputPathError, SpecError
 from qdq_workbench.spec import LayerConfig, QuantizationSpec
+from qdq_workbench.tfmot.default_configs import Default8BitQuantizeConfig
 
 
 def test_one_name():
@@ -154,3 +155,18 @@ def test_paths_that_cannot_name_a_file(path, tmp_path):
 def test_a_class_is_no_way_of_matching_and_the_error_says_how_to_name_one():
     with pytest.raises(SpecError, match=r"is_keras_class=True.*Received: match='class'"):
         QuantizationSpec().add("Conv2D", match="class")
+
+
+def test_a_class_of_the_library_is_known_although_nothing_has_imported_it(tmp_path, fresh):
+    spec = QuantizationSpec()
+    spec.add("conv", quantize_config=Default8BitQuantizeConfig(["kernel"], [], quantize_output=True))
+    spec.save(tmp_path / "spec.json")
+    done = fresh.run(
+        "from qdq_workbench import QuantizationSpec\n"
+        "import sys\n"
+        "print('qdq_workbench.tfmot.default_configs' in sys.modules)\n"
+        f"config = QuantizationSpec.load({str(tmp_path / 'spec.json')!r}).layers[0].quantize_config\n"
+        "print(type(config).__name__, config.weight_attrs, config.quantize_output)\n"
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["False", "Default8BitQuantizeConfig ['kernel'] True"]
