@@ -28,6 +28,23 @@ def test_every_class_of_convolutions_has_a_row():
     assert kinds.SEPARABLE == ("SeparableConv1D", "SeparableConv2D")
 
 
+@pytest.mark.parametrize(
+    ("name", "sizes", "axes"),
+    [
+        ("Conv1D", {"kernel": (3, 4, 5)}, {"kernel": 2}),
+        ("Conv2D", {"kernel": (3, 3, 4, 5)}, {"kernel": 3}),
+        ("Conv3D", {"kernel": (3, 3, 3, 4, 5)}, {"kernel": 4}),
+        ("Conv2DTranspose", {"kernel": (3, 3, 5, 4)}, {"kernel": 2}),
+        ("DepthwiseConv2D", {"kernel": (3, 3, 5, 1)}, {"kernel": 2}),
+        ("SeparableConv2D", {"depthwise_kernel": (3, 3, 5, 1), "pointwise_kernel": (1, 1, 4, 5)},
+         {"depthwise_kernel": 2, "pointwise_kernel": 3}),
+        ("Dense", {"kernel": (4, 5)}, {"kernel": 1}),
+    ],
+)  # fmt: skip
+def test_a_kernel_has_a_scale_per_channel(name, sizes, axes):
+    assert {weight: axis % len(sizes[weight]) for weight, axis in KINDS[name].weights.items()} == axes
+
+
 def test_a_name_by_which_keras_exports_a_class_leads_to_the_class():
     exported = {name: getattr(layers, name) for name in dir(layers) if isinstance(getattr(layers, name), type)}
     aliases = {name: kind.__name__ for name, kind in exported.items() if kind.__name__ != name}
