@@ -10,6 +10,7 @@ import pytest
 from small_models import residual_net
 
 import qdq_workbench as qdq
+from qdq_workbench import _documents
 from qdq_workbench.analysis.search_known import Known
 from qdq_workbench.cli.inputs import load_plan
 from qdq_workbench.errors import QDQError, SpecError
@@ -141,3 +142,11 @@ def test_aliases_that_people_write_are_read(tmp_path):
         ("b", False, [1]),
         ("c", True, [1]),
     ]
+
+
+@pytest.mark.parametrize("text", ["[" * 501 + "]" * 501, '{"a": ' * 501 + "1" + "}" * 501], ids=["lists", "mappings"])
+def test_a_deep_text_is_refused_before_python_reads_it(text, monkeypatch):
+    """A program may have raised Python's limit of recursion beyond the size of the process's stack."""
+    monkeypatch.setattr(json, "loads", lambda text: pytest.fail("the text was read"))
+    with pytest.raises(_documents.DeeplyNestedError):
+        _documents.parse_json(text)

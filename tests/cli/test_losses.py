@@ -128,3 +128,9 @@ def test_the_accuracy_of_logits_counts_from_zero():
     metric = choose_loss(net(None, 1), SAMPLES, NUMBERS % 2, "data.npz").metrics[0]
     metric.update_state(np.array([[1.0]]), np.array([[0.2]]))
     assert float(metric.result()) == 1.0
+
+
+@pytest.mark.parametrize(("activation", "outputs"), [("softmax", "probabilities"), (None, "logits")])
+def test_the_description_says_what_the_outputs_are(activation, outputs):
+    found = choose_loss(net(activation), SAMPLES, NUMBERS, "data.npz")
+    assert found.text.startswith(f"sparse categorical cross-entropy of {outputs} (")

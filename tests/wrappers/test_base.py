@@ -40,3 +40,20 @@ def test_a_layer_that_was_called_with_mask_none_is_quantized_and_saved(tmp_path)
     loaded = keras.models.load_model(tmp_path / "q.keras")
     x = np.random.default_rng(0).normal(size=(2, 3, 2)).astype("float32")
     np.testing.assert_array_equal(loaded([x]), q_model([x]))
+
+
+class Mixed(keras.layers.Layer):
+    """A product with a weight of a name of its own."""
+
+    def build(self, shape):
+        self.mix = self.add_weight(shape=(shape[-1], 4), initializer="ones", name="mix")
+
+    def call(self, inputs):
+        return inputs @ self.mix
+
+
+def test_the_weight_of_a_layer_that_no_table_knows_is_quantized_over_its_last_axis():
+    wrapper = WeightedBaseQuantizeWrapper(Mixed(name="mixed"), kernel_type="mix", quantize_inputs=False)
+    keras.Model(image := keras.Input((3,)), wrapper(image))
+    ((name, _, spec),) = wrapper.weights_by_values()
+    assert (name, spec.axis, spec.narrow_range) == ("mix", 1, True)
