@@ -2,30 +2,7 @@
 
 import pytest
 from changed_code import changed_functions
-
-SOURCE = '''"""A module."""
-
-import functools
-
-LIMIT = 3
-
-
-def counted(values, least=2):
-    return sum(value for value in values if value > LIMIT)
-
-
-@functools.lru_cache
-def doubled(value):
-    return value * 2
-
-
-class Box:
-    def __init__(self, size):
-        self.size = size + 1
-
-    def has(self, value):
-        return (lambda other: other < self.size)(value)
-'''
+from toy_source import SOURCE
 
 
 @pytest.mark.parametrize(
@@ -46,7 +23,12 @@ def test_the_outermost_functions_that_differ_with_their_replacements(old, new, n
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [("LIMIT = 3", "LIMIT = 4"), ("least=2", "least=3"), ("@functools.lru_cache\n", ""), ("class Box", "class Case")],
+    [
+        ("LIMIT = 3", "LIMIT = 4"),
+        ("least: int = 2", "least: int = 3"),
+        ("@functools.lru_cache\n", ""),
+        ("class Box", "class Case"),
+    ],
 )
 def test_what_runs_at_the_import_is_no_change_of_functions_alone(old, new):
     assert changed_functions(SOURCE, SOURCE.replace(old, new), "toy.py") is None

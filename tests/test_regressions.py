@@ -1,21 +1,13 @@
 """The table of faults that users met: each has a test that fails without its repair, and the table cannot go stale."""
 
-import ast
-import functools
 import re
 
 import pytest
+from named_tests import OF_REGRESSIONS, TABLE, functions
 from project import ROOT
 
-TABLE = (ROOT / "tests" / "REGRESSIONS.md").read_text(encoding="utf-8")
-NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(?:\w+::)?(\w+)`", TABLE)))
+NAMED = sorted(OF_REGRESSIONS)
 OF_THE_FRONT_END = sorted(set(re.findall(r"`(widgets/src/\w+\.test\.ts)::([^`]+)`", TABLE)))
-
-
-@functools.cache
-def functions(path):
-    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
-    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
 
 
 @pytest.mark.parametrize(("path", "name"), NAMED)

@@ -19,7 +19,7 @@ from onnx import helper, numpy_helper
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export.encodings import pack_pairs
 from qdq_workbench.export.keras_side.float_graph import FloatGraph
-from qdq_workbench.export.keras_side.stable_order import RUNNING_NUMBER
+from qdq_workbench.export.keras_side.stable_order import without_running_numbers
 from qdq_workbench.graph.free_names import take_name
 from qdq_workbench.onnx_graph.body_names import bodies_of, nodes_in, rename_in, tensors_in
 from qdq_workbench.onnx_graph.graph import Graph, bodies
@@ -170,9 +170,9 @@ class _StableNames:
         if match is None or match[1] not in self._scopes:
             # The second test is for what passes name after a converted node, such as `<node>/bias`.
             made_by_tf2onnx = name in self._converted or name.partition("/")[0] in self._converted
-            return RUNNING_NUMBER.sub("", name).removesuffix(":0") if made_by_tf2onnx else name
+            return without_running_numbers(name).removesuffix(":0") if made_by_tf2onnx else name
         operation = self._scopes[match[1]]
-        rest = RUNNING_NUMBER.sub("", name[match.end() :])
+        rest = without_running_numbers(name[match.end() :])
         # Keras opens a scope of the layer's own name inside ours; TensorFlow numbers it if it exists already.
         inner = re.match(rf"{re.escape(operation)}(_\d+)?(/|$)", rest)
         rest = (rest[inner.end() :] if inner else rest).removesuffix(":0")

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import argparse
 import collections
-import functools
 import json
 import pathlib
-import re
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
+from named_tests import OF_REGRESSIONS
 from project import ROOT
 
 LIST = ROOT / "tests" / "exhaustive.txt"
@@ -40,7 +39,6 @@ KEPT = (
     "tests/verification/test_exporter_faults.py",
     "tests/verification/test_tflite_integers.py",
 )
-_REGRESSIONS = ROOT / "tests" / "REGRESSIONS.md"
 _LONG = 0.3  # seconds of processor time
 _REACHED = 2  # how many of the tests that stay reach a line
 
@@ -90,13 +88,7 @@ def further_cases(
 def stays(function: str) -> bool:
     """Return whether all cases of a test stay."""
     path, _, name = function.rpartition("::")
-    return _file(path) in KEPT or (_file(path), name) in _regressions()
-
-
-@functools.cache
-def _regressions():
-    text = _REGRESSIONS.read_text(encoding="utf-8")
-    return set(re.findall(r"`(tests/[\w/]+\.py)::(?:\w+::)?(\w+)`", text))
+    return _file(path) in KEPT or (_file(path), name) in OF_REGRESSIONS
 
 
 def _lines_by_test(lines, count):

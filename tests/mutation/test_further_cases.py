@@ -1,10 +1,8 @@
 """What `make test` leaves out: cases of tests whose other cases stay, and whose lines other tests reach."""
 
-import ast
-import functools
-
 import pytest
 from mutation.further_cases import KEPT, LIST, further_cases, stays
+from named_tests import functions
 from project import ROOT
 
 LEFT_OUT = LIST.read_text(encoding="utf-8").splitlines()
@@ -49,12 +47,6 @@ def test_cases_that_are_faults_or_things_to_compare_stay():
         assert stays(f"{path}::test_anything")
     assert stays("tests/verification/test_large_biases.py::nothing") is False
     assert stays("tests/analysis/test_search_exact.py::test_of_all_places_of_pairs_the_best_is_found")  # REGRESSIONS.md
-
-
-@functools.cache
-def functions(path):
-    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
-    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)

@@ -15,35 +15,9 @@ from mutation.planted import planted
 from mutation.plugin import Chosen, in_a_fork
 from mutation.records import REASONS, Records
 from mutation.rooms import Room, rooms
+from named_tests import functions
 from project import ROOT
-
-SOURCE = '''"""A module."""
-
-import functools
-
-LIMIT = 3
-
-
-def counted(values: list[int] | None, least: int = 2) -> int:
-    total = 0
-    for value in values or []:
-        if value > LIMIT and value % 2 == 0:
-            total += value
-    return total
-
-
-@functools.lru_cache
-def doubled(value):
-    return value * 2
-
-
-class Box:
-    def __init__(self, size):
-        self.size = size + 1
-
-    def has(self, value):
-        return (lambda other: other < self.size)(value)
-'''
+from toy_source import SOURCE
 
 
 class TestDrawing:
@@ -209,10 +183,7 @@ class TestRecords:
 def test_what_is_planted_has_its_place_and_its_test(fault):
     assert fault.source(ROOT) != (ROOT / fault.path).read_text(encoding="utf-8")
     path, *_, name = fault.test.split("::")
-    functions = [
-        node.name for node in ast.walk(ast.parse((ROOT / path).read_text())) if isinstance(node, ast.FunctionDef)
-    ]
-    assert name in functions
+    assert name in functions(path)
 
 
 def test_reasons_are_about_code_that_is_there():

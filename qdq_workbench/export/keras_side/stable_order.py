@@ -22,7 +22,7 @@ from qdq_workbench.onnx_graph.graph import outer_reads
 from qdq_workbench.onnx_graph.qdq_graph import subgraphs
 
 # What tf2onnx's `make_name` appends; a number of the output or a further part may follow.
-RUNNING_NUMBER = re.compile(r"__\d+(?=$|[:/])")
+_RUNNING_NUMBER = re.compile(r"__\d+(?=$|[:/])")
 _FUNCTION_NUMBER = re.compile(r"(?:_frozen)?_\d+$")
 _OUTPUT = re.compile(r":\d+$")
 
@@ -75,18 +75,19 @@ def in_stable_order(model: onnx.ModelProto) -> None:
     graph = model.graph
     _sort(graph)
     ends = {value.name for value in (*graph.input, *graph.output)}
-    rename_in(graph, _numbered(nodes_in(graph), set()), _numbered(tensors_in(graph), ends), _without_number)
+    rename_in(graph, _numbered(nodes_in(graph), set()), _numbered(tensors_in(graph), ends), without_running_numbers)
     sizes: dict[str, str] = {}
     for part in all_graphs(graph):
         for value in (*part.input, *part.output, *part.value_info):
             for size in value.type.tensor_type.shape.dim:
-                if RUNNING_NUMBER.search(size.dim_param):
-                    number = f"{_without_number(size.dim_param)}__{len(sizes)}"
+                if _RUNNING_NUMBER.search(size.dim_param):
+                    number = f"{without_running_numbers(size.dim_param)}__{len(sizes)}"
                     size.dim_param = sizes.setdefault(size.dim_param, number)
 
 
-def _without_number(name: str) -> str:
-    return RUNNING_NUMBER.sub("", name)
+def without_running_numbers(name: str) -> str:
+    """Return a name without the numbers that tf2onnx has appended to its parts."""
+    return _RUNNING_NUMBER.sub("", name)
 
 
 def _sort(graph: onnx.GraphProto) -> None:
@@ -140,13 +141,13 @@ def _arrange(field: Any, rank: Callable[[Any], int | None]) -> None:
 
 def _numbered(names: list[str], fixed: set[str]) -> dict[str, str]:
     """Map the names with a running number to names whose numbers follow the order of the list."""
-    changed = [name for name in names if name not in fixed and RUNNING_NUMBER.search(name)]
+    changed = [name for name in names if name not in fixed and _RUNNING_NUMBER.search(name)]
     taken = fixed | (set(names) - set(changed))
     renamed = {}
     for name in changed:
         output = _OUTPUT.search(name)
         end = "" if output is None else output[0]
-        base = _without_number(name.removesuffix(end))
+        base = without_running_numbers(name.removesuffix(end))
         free = next(candidate for n in itertools.count(2) if (candidate := f"{base}__{n}{end}") not in taken)
         renamed[name] = free
         taken.add(free)
