@@ -73,10 +73,10 @@ def on_grid(values: Any, scale: Any, code_low: Bound, code_high: Bound) -> Any:
 
     The scale is not a constant of the graph (see the top of the file).
     """
-    return tf.cast(_codes(tf.cast(values, tf.float32) / scale, code_low, code_high) * scale, values.dtype)
+    return tf.cast(nearest_codes(tf.cast(values, tf.float32) / scale, code_low, code_high) * scale, values.dtype)
 
 
-def _codes(places: Any, code_low: Bound, code_high: Bound) -> Any:
+def nearest_codes(places: Any, code_low: Bound, code_high: Bound) -> Any:
     """Return the nearest codes within the bounds.
 
     Bounds known at tracing time allow one kernel for rounding and clipping. That kernel quantizes to a grid of its

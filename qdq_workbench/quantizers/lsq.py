@@ -26,11 +26,12 @@ import tensorflow as tf
 from qdq_workbench.quantizers import numerics, replicas
 from qdq_workbench.quantizers._xla import chosen, traced_for_xla
 from qdq_workbench.quantizers.block_tensors import reduced
-from qdq_workbench.quantizers.fake_quantize import along_axis, grid_tensors
+from qdq_workbench.quantizers.fake_quantize import along_axis, grid_tensors, nearest_codes, within
 from qdq_workbench.quantizers.gradients import custom_gradient
 from qdq_workbench.quantizers.quantizer import Quantizer
 
 _SMALLEST_STEP = 2.0**-60
+_SMALLEST_NUMBER = 1.1754944e-38  # TensorFlow takes smaller ones for 0
 
 
 class _PositiveStep(keras.constraints.Constraint):
@@ -139,28 +140,59 @@ class LSQQuantizer(Quantizer):
                 an entry "batched" tells whether the first axis of the tensor is the batch; an entry "active" that is
                 false makes the gradient of the step 0 also for NaN.
         """
-        # `grid_tensors` stops gradients; the step gets its own from `learned`.
-        of_scales = grid_tensors(low, high, self.spec)
-        scale, code_low, code_high = (along_axis(part, inputs, self.spec) for part in of_scales)
+        # `grid_tensors` stops gradients; the step gets its own.
+        grid = grid_tensors(low, high, self.spec)
         frozen = tf.cast(weights.get("frozen", False), tf.float32)
+
+        def moves(factor: Any, total: Any) -> Any:
+            total = total * (factor * (1.0 - frozen))
+            return tf.where(weights["active"], total, 0.0) if "active" in weights else total
+
         batched = bool(weights.get("batched", False))
+        return self.on_learned_grid(tf.convert_to_tensor(inputs), weights["step_var"], grid, moves, batched=batched)
+
+    def on_learned_grid(
+        self,
+        x: Any,
+        step: Any,
+        grid: tuple[Any, Any, Any],
+        moves: Callable[[Any, Any], Any] | None,
+        *,
+        batched: bool,
+        relu: bool = False,
+    ) -> Any:
+        """Return the nearest values of a grid, with the gradients of the paper for the tensor and the step.
+
+        Args:
+            x: Floating-point tensor.
+            step: The variable of the step.
+            grid: Scale, and lowest and highest code minus the zero point, in the shape of the step.
+            moves: Returns the gradient of the step from the paper's factor g and the sum over the values; None for no
+                gradient.
+            batched: Whether the first axis of the tensor is the batch.
+            relu: Whether to apply a ReLU to the tensor first.
+        """
+        scale, code_low, code_high = (along_axis(part, x, self.spec) for part in grid)
+        code_low = 0.0 if relu else code_low
 
         @custom_gradient
-        def learned(values: Any, step: Any) -> tuple[Any, Callable[[Any], tuple[Any, Any]]]:  # noqa: ARG001 - gets a gradient
+        def learned(values: Any, step: Any) -> tuple[Any, Callable[[Any], tuple[Any, Any]]]:
             place = tf.cast(values, tf.float32) / scale
-            codes = tf.maximum(tf.minimum(tf.math.rint(place), code_high), code_low)
+            codes = nearest_codes(place, code_low, code_high)
 
             def gradients(upstream: Any) -> tuple[Any, Any]:
-                inside = tf.logical_and(place > code_low, place < code_high)
-                of_step = tf.cast(upstream, tf.float32) * tf.where(inside, codes - place, codes)
-                factor = self._gradient_factor(values, *of_scales[1:], batched=batched) * (1.0 - frozen)
-                total = self._total(of_step) * factor
-                total = tf.where(weights["active"], total, 0.0) if "active" in weights else total
-                return tf.where(inside, upstream, tf.zeros([], upstream.dtype)), total
+                wide = tf.cast(upstream, tf.float32)
+                inside = within(wide, place, _above(code_low), _below(code_high), xla=traced_for_xla())
+                of_values = tf.cast(inside, upstream.dtype)
+                if moves is None:
+                    return of_values, tf.zeros_like(step)
+                # Equation 3 with few passes over the data; infinity times a gradient of 0 is 0.
+                of_step = self._total(wide * codes - tf.math.multiply_no_nan(place, inside))
+                return of_values, moves(self._gradient_factor(values, *grid[1:], batched=batched), of_step)
 
             return tf.cast(codes * scale, values.dtype), gradients
 
-        return learned(tf.convert_to_tensor(inputs), tf.convert_to_tensor(weights["step_var"]))
+        return learned(x, tf.convert_to_tensor(step))
 
     def read_range(self, weights: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray] | None:
         """Return the range of the grid; None if the step is not initialized.
@@ -260,14 +292,30 @@ class LSQQuantizer(Quantizer):
 
     def _gradient_factor(self, values: Any, code_low: Any, code_high: Any, *, batched: bool) -> Any:
         """Return g = 1 / sqrt(N * Qp), in the shape of the step."""
+        largest = self._largest_code(code_low, code_high)
+        known = values.shape[1:] if batched else values.shape
+        if self.spec.axis is None and known.is_fully_defined():
+            return 1.0 / tf.sqrt(known.num_elements() * largest)
         size = tf.cast(tf.size(values), tf.float32)
         count = size / tf.cast(tf.maximum(tf.shape(values)[0], 1), tf.float32) if batched else size
         if self.spec.block_size is not None:
             count = self._sizes_of_blocks(values)
         elif self.spec.axis is not None:
             count = count / tf.cast(tf.shape(values)[self.spec.axis], tf.float32)
-        return 1.0 / tf.sqrt(count * self._largest_code(code_low, code_high))
+        return 1.0 / tf.sqrt(count * largest)
 
     def _total(self, gradient: Any) -> Any:
         """Add up a gradient over the values that share a step."""
         return reduced(tf.reduce_sum, gradient, self.spec)
+
+
+def _above(code: Any) -> Any:
+    """Return the number next to a code from above, so that `within` leaves the code itself out."""
+    if isinstance(code, float):
+        return float(np.nextafter(np.float32(code), np.float32(np.inf))) if code else _SMALLEST_NUMBER
+    return tf.where(code == 0.0, _SMALLEST_NUMBER, tf.math.nextafter(code, np.float32(np.inf)))
+
+
+def _below(code: Any) -> Any:
+    """Return the number next to a code from below."""
+    return -_above(-code)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -26,12 +27,13 @@ from qdq_workbench.quantizers.fake_quantize import grid_tensors, on_grid, within
 from qdq_workbench.quantizers.fixed import FixedQuantizer
 from qdq_workbench.quantizers.gradients import custom_gradient
 from qdq_workbench.quantizers.last_value import LastValueQuantizer
+from qdq_workbench.quantizers.lsq import LSQQuantizer
 from qdq_workbench.quantizers.moving_average import MovingAverageQuantizer
 from qdq_workbench.quantizers.numerics import SMALLEST_WIDTH
 from qdq_workbench.quantizers.quantizer import Quantizer
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
-_OWN = {AllValuesQuantizer, FixedQuantizer, LastValueQuantizer, MovingAverageQuantizer}
+_OWN = {AllValuesQuantizer, FixedQuantizer, LastValueQuantizer, LSQQuantizer, MovingAverageQuantizer}
 _ABOVE_ZERO, _BELOW_SIX = 1.1754944e-38, 5.9999995  # exclude 0 and 6, where the gradient of a ReLU is 0
 
 
@@ -41,7 +43,7 @@ class Switches:
 
     Args:
         active: Whether it is enabled and has a range, or gets one from the batch.
-        learns: Whether training changes its range.
+        learns: Whether training changes its range; a learned step changes by its gradient.
         from_zero: Whether its range starts at 0 or above.
         to_six: Whether its range is within [-6, 6] and does not count as zero.
     """
@@ -60,10 +62,7 @@ def known_ends(lows: Any, highs: Any) -> tuple[Any, Any]:
 
 
 def can_be_settled(quantizer: Quantizer) -> bool:
-    """Return whether this module supports a quantizer: a per-tensor one of the library, but not a learned step.
-
-    Learned steps may need to be initialized, and their gradients take far longer than the conditions.
-    """
+    """Return whether this module supports a quantizer: a per-tensor one of the library."""
     return type(quantizer) in _OWN and quantizer.spec.axis is None
 
 
@@ -126,6 +125,9 @@ def quantize_settled(
     if not switches.active:
         return x
     known = _known_codes(quantizer.spec, switches)
+    if training and isinstance(quantizer, LSQQuantizer):
+        step = variables["step_var"]
+        return _on_learned_grid(x, quantizer, step, _with(known, number), learns=switches.learns)
     if training and switches.learns:
         low, high = (tf.convert_to_tensor(variables[key]) for key in ("min_var", "max_var"))
         low, high = quantizer.merged(low, high, *quantizer.observe(tf.stop_gradient(x)))
@@ -134,7 +136,12 @@ def quantize_settled(
         # Without a range after this batch, because it holds NaN or infinities, every value becomes NaN.
         ends = (tf.where(low <= high, end, float("nan")) for end in quantizer.grid_range(low, high))
         number = functools.partial(getattr, Grid(quantizer.spec, *ends))
-    return _on_grid(x, lambda name: known[name] if name in known else number(name))
+    return _on_grid(x, _with(known, number))
+
+
+def _with(known: Mapping[str, float], number: Numbers) -> Numbers:
+    """Return the numbers of a grid, those that are known without an operation."""
+    return lambda name: known[name] if name in known else number(name)
 
 
 def _known_codes(spec: QuantizerSpec, switches: Switches) -> dict[str, float]:
@@ -165,6 +172,15 @@ def _on_grid(x: Any, number: Numbers) -> Any:
         return on_grid(values, scale, code_low, code_high), gradient
 
     return straight_through(values)
+
+
+def _on_learned_grid(x: Any, quantizer: LSQQuantizer, step: Any, number: Numbers, *, learns: bool) -> Any:
+    """Return the nearest values of a grid, with the gradients of a learned step."""
+    before, kind = _before_relu(x)
+    relu = kind == "Relu"  # not ReLU6: behind it a value of 6 may have a gradient for the step, but none of its own
+    grid = number("scale"), number("code_low"), number("code_high")
+    moves = operator.mul if learns else None
+    return quantizer.on_learned_grid(before if relu else x, step, grid, moves, batched=True, relu=relu)
 
 
 def _before_relu(x: Any) -> tuple[Any, str]:

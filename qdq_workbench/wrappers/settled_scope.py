@@ -34,7 +34,8 @@ class Roster:
         self.groups: dict[Any, list[Any]] = {}
         for pair in pairs:
             if pair.built and can_be_settled(pair.quantizer):
-                self.groups.setdefault(pair.quantizer.spec, []).append(pair)
+                # Pairs of one group have equal grids and variables of equal kinds.
+                self.groups.setdefault((pair.quantizer.spec, pair.quantizer.is_learned), []).append(pair)
         self.pairs = [pair for group in self.groups.values() for pair in group]
         self.wrappers = list(wrappers)
 
@@ -52,21 +53,27 @@ class Roster:
         ranges = [tf.concat(lows, 0), tf.concat(highs, 0)] if lows else tf.zeros((2, 0))
         return tf.stack([tf.convert_to_tensor(switch) for switch in switches]), tf.stack(ranges)
 
-    def state(self, switches: Any, ranges: Any, *, training: bool) -> tuple[Any, ...]:
+    def state(self, switches: Any, ranges: Any, *, training: bool) -> tuple[Any, ...] | None:
         """Return the state for which a function is traced: `Switches` of the pairs and "enabled" of the wrappers.
 
-        `switches` and `ranges` are the two arrays of `tensors`. The function computes the same for equal states.
+        `switches` and `ranges` are the two arrays of `tensors`. The function computes the same for equal states. None
+        if this batch initializes a learned step, which only the general function does.
         """
         count = len(self.pairs)
         (lows, highs), enabled, frozen = ranges, switches[:count], switches[count : 2 * count]
         moves = np.asarray([pair.trainable and pair.quantizer.updates_range for pair in self.pairs], bool)
         moves &= enabled & ~frozen & training
+        learned = np.asarray([pair.quantizer.is_learned for pair in self.pairs], bool)
+        if (moves & learned & ~(lows <= highs)).any():
+            return None
         # An uncalibrated range is empty, low > high; a pair that learns gets one from this batch.
         active = enabled & ((lows <= highs) | moves)
-        # What is known of the ends of a range would not hold after an update.
-        stays = active & ~moves
+        # What is known of the ends of a range would not hold after an update. A learned step is updated after the
+        # batch, and keeps its sign and zero point; no function for training reads whether its range is within 6.
         from_zero, to_six = known_ends(lows, highs)
-        rows = zip(active, moves, stays & from_zero, stays & to_six, strict=True)
+        from_zero &= active & (learned | ~moves)
+        to_six &= active & ~moves & ~(learned & training)
+        rows = zip(active, moves, from_zero, to_six, strict=True)
         known = (Switches(*map(bool, row)) for row in rows)
         return (*known, *map(bool, switches[2 * count :]))
 

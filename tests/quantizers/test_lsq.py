@@ -166,3 +166,28 @@ def test_half_precision():
         y = quantizer(values, False, variables)
     of_x, of_step = tape.gradient(y, [values, variables["step_var"].value])
     assert (y.dtype, of_x.dtype, of_step.dtype) == (tf.float16, tf.float16, tf.float32)
+
+
+@pytest.mark.parametrize("zero_point", [0.0, -128.0, 127.0])
+@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize("per_axis", [False, True])
+def test_values_at_both_ends_of_the_grid_have_no_gradient(per_axis, traced, zero_point):
+    quantizer = LSQQuantizer(symmetric=False, per_axis=per_axis)
+    low, high = -128.0 - zero_point, 127.0 - zero_point
+    x = np.float32([[low - 1, low, low + 0.5, 0.0, high - 0.5, high, high + 1, np.inf, -np.inf]]).T
+    variables = quantizer.build(x.shape, "w", keras.layers.Layer())
+    quantizer.write_range(variables, *(np.full(variables["step_var"].shape, end, np.float32) for end in (low, high)))
+
+    def gradients():
+        values = tf.constant(x)
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            y = quantizer(values, False, variables)
+        return tape.gradient(y, [values, variables["step_var"].value], output_gradients=tf.ones_like(y))
+
+    of_x, of_step = (tf.function(gradients, autograph=False) if traced else gradients)()
+    inside = (x > low) & (x < high)
+    np.testing.assert_array_equal(of_x, inside)
+    below, above = (x <= low).sum() * low, (x >= high).sum() * high
+    expected = (below + above + np.sum(np.rint(x[inside]) - x[inside])) / np.sqrt(x.size * max(high, -low))
+    np.testing.assert_allclose(np.ravel(of_step), [expected], rtol=1e-5)

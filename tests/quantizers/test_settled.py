@@ -200,7 +200,8 @@ def test_those_with_a_range_per_slice_and_those_of_users_cannot_be_settled():
         pass
 
     assert can_be_settled(MovingAverageQuantizer())
-    assert not can_be_settled(LSQQuantizer())
+    assert can_be_settled(LSQQuantizer())
+    assert not can_be_settled(LSQQuantizer(per_axis=True))
     assert not can_be_settled(MovingAverageQuantizer(per_axis=True))
     assert not can_be_settled(Own())
 
@@ -214,3 +215,45 @@ def test_a_variable_is_quantized_as_its_value():
         return quantize_settled(variable, LastValueQuantizer(), PLAIN, number, {}, training=True)
 
     np.testing.assert_allclose(compute(), [0.3, -0.2], atol=1 / 254)
+
+
+@pytest.mark.parametrize("learns", [True, False])
+@pytest.mark.parametrize("relu", RELUS)
+@pytest.mark.parametrize("spec", GRIDS, ids=str)
+def test_a_learned_step_has_the_values_and_gradients_of_the_general_function(spec, relu, learns):
+    quantizer = LSQQuantizer.from_spec(spec)
+    for ends in ((-2.0, 1.5), (0.0, 3.7), (0.0, 7.0)):
+        held = quantizer.build((None,), "x", keras.layers.Layer())
+        quantizer.write_range(held, np.float32(ends[0]), np.float32(ends[1]))
+        x = tf.constant(values(numerics.qparams_from_range(*quantizer.read_range(held), spec)))
+        upstream = tf.cos(tf.range(0.0, len(x)))
+        known = known_ends(*quantizer.read_range(held))
+        state = {**held, "frozen": not learns, "batched": True}
+
+        def settled(values, quantizer=quantizer, held=held, from_zero=known[0]):
+            columns = {key: tf.stack([variable.value]) for key, variable in held.items()}
+            switches = Switches(active=True, learns=learns, from_zero=bool(from_zero))
+            number = functools.partial(Grids(quantizer, columns).number, 0)
+            return quantize_settled(values, quantizer, switches, number, held, training=True)
+
+        found, expected = (
+            gradients_of(compute, relu, x, upstream, held["step_var"].value)
+            for compute in (settled, lambda values, q=quantizer, held=state: q(values, False, held))
+        )
+        for one, other in zip(found[:2], expected[:2], strict=True):
+            np.testing.assert_array_equal(one, other)
+        np.testing.assert_allclose(found[2], expected[2], rtol=1e-4, atol=1e-5)
+        assert learns or not found[2].numpy().any()
+
+
+def gradients_of(compute, relu, x, upstream, step):
+    """Return what a function in a graph makes of a tensor behind a ReLU, and the gradients of the tensor and a step."""
+
+    @tf.function(autograph=False)
+    def run():
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = compute(RELUS[relu](x))
+        return y, *tape.gradient(y, [x, step], output_gradients=upstream)
+
+    return run()

@@ -40,8 +40,9 @@ class TestRoster:
         four = LastValueQuantizer(4)
         pairs = [pair(), pair(four), pair(), pair(built=False), pair(LSQQuantizer())]
         roster = Roster(pairs, [])
-        assert roster.pairs == [pairs[0], pairs[2], pairs[1]]
-        assert list(roster.groups) == [pairs[0].quantizer.spec, four.spec]
+        assert roster.pairs == [pairs[0], pairs[2], pairs[1], pairs[4]]
+        spec = pairs[0].quantizer.spec
+        assert list(roster.groups) == [(spec, False), (four.spec, False), (spec, True)]
 
     def test_ranges_are_in_the_order_of_the_pairs(self):
         pairs = [pair(low=-1.0, high=1.0), pair(LastValueQuantizer(4), low=-2.0, high=2.0), pair(low=-3.0, high=3.0)]
@@ -76,6 +77,21 @@ class TestState:
     def test_a_fixed_range_never_learns(self):
         fixed = FixedQuantizer(-1.0, 2.0)
         assert state(pair(fixed), training=True) == (INSIDE,)
+
+    @pytest.mark.parametrize("low", [0.0, -1.0])
+    def test_a_learned_step_keeps_its_zero_point(self, low):
+        learned = pair(LSQQuantizer(symmetric=False), low=low)
+        assert state(learned, training=True) == (Switches(active=True, learns=True, from_zero=low == 0.0),)
+        still = Switches(active=True, learns=False, from_zero=low == 0.0, to_six=True)
+        assert state(learned) == (still,)
+
+    def test_the_general_function_initializes_a_learned_step(self):
+        learned = pair(LSQQuantizer())
+        learned.quantizer.forget_range(learned.range_variables)
+        assert state(learned, training=True) is None
+        assert state(learned) == (Switches(active=False, learns=False),)
+        learned.frozen.assign(True)
+        assert state(learned, training=True) == (Switches(active=False, learns=False),)
 
     def test_pairs_come_first(self):
         found = state(pair(), pair(enabled=False), wrappers=[wrapper(enabled=False)])

@@ -206,9 +206,12 @@ class _SettledFunction:
 
     def _kind(self, state: Any) -> Any:
         """Return the kind of the function to call: (state, whether weights are reused), or None for the general one."""
+        if state is None:
+            return None
         keeps = self._weights is not None and self._weights.used_here
         wanted, other = (state, keeps), (state, not keeps)
-        if wanted in self._functions or not self._functions or self._stays >= _CALLS_TO_STAY:
+        # The first batch may have had the general function, as it initialized a learned step.
+        if wanted in self._functions or not any(self._functions) or self._stays >= _CALLS_TO_STAY:
             return wanted
         # With or without stored weights the result is the same, and both are faster than conditions.
         return other if other in self._functions else None
@@ -224,7 +227,7 @@ class _SettledFunction:
         return self._functions[kind]
 
     def _present(self) -> Any:
-        """Read the switches and ranges, and return the state that they determine."""
+        """Read the switches and ranges, and return the state that they determine; None if only the general fits."""
         self._calls += 1
         if self._calls == _CALLS_TO_COMPILE:
             self._tensors = traced(self._roster.tensors)
