@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-from networks import NETWORKS, arguments_for, chosen
+from networks import NETWORKS, arguments_for, chosen, in_batches
 from processor_time import print_both
 from rounds import print_ratios
 
@@ -28,7 +28,7 @@ def measure(name: str, methods: list[str]) -> None:
     images = np.random.default_rng(0).normal(size=shape).astype("float32")
     q_model = qdq.quantize_model(source)
     calls: dict[str, Callable[[], object]] = {
-        "float predict": functools.partial(source.predict, images, batch_size=BATCH, verbose=0)
+        "float predict": functools.partial(source.predict, in_batches(images, BATCH), verbose=0)
     }
     for method in methods:
         calls[method] = functools.partial(

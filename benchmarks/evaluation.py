@@ -7,7 +7,7 @@ import functools
 
 import keras
 import numpy as np
-from networks import NETWORKS, arguments_for, chosen
+from networks import NETWORKS, arguments_for, chosen, in_batches
 from processor_time import print_both
 
 import qdq_workbench as qdq
@@ -23,9 +23,8 @@ def measure(name: str) -> None:
     q_model = qdq.quantize_model(source, target="onnxruntime")
     qdq.calibrate(q_model, images[:BATCH], verbose=False)
     models = {"float": source, "float again": keras.models.clone_model(source), "quantized": q_model}
-    calls = {
-        key: functools.partial(model.predict, images, batch_size=BATCH, verbose=0) for key, model in models.items()
-    }
+    data = in_batches(images, BATCH)
+    calls = {key: functools.partial(model.predict, data, verbose=0) for key, model in models.items()}
     print_both(f"{name}, predict {shape[0]} images", calls, "float")
 
 
