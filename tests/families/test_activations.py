@@ -24,6 +24,8 @@ PRODUCTS = {
     "dense": ((4,), lambda **more: layers.Dense(2, **more)),
     "bare_dense": ((4,), lambda **more: layers.Dense(2, use_bias=False, **more)),
     "transposed": (IMAGE, lambda **more: layers.Conv2DTranspose(2, 3, **more)),
+    "bare_transposed": (IMAGE, lambda **more: layers.Conv2DTranspose(2, 3, use_bias=False, **more)),
+    "einsum": ((5, 4), lambda **more: layers.EinsumDense("abc,cd->abd", (None, 3), bias_axes="d", **more)),
 }
 # TensorFlow adds up a bias of one number and what the activation adds, or moves it behind a Reshape.
 NARROW = {

@@ -23,6 +23,7 @@ class Finding:
     seed: int = 74
     hard: bool = False
     compiled: bool = False
+    litert: bool = False
 
 
 FINDINGS = [
@@ -442,6 +443,49 @@ model = keras.Model(x, layers.SimpleRNN(3, name='rnn')(layers.RepeatVector(3, na
 """,
         target="openvino",
     ),
+    Finding(
+        "a pair behind a Dropout, whose grid LiteRT's converter dropped",
+        """
+x = keras.Input((8, 8, 4), name='x')
+y = layers.Resizing(8, 5, interpolation='bilinear', name='resize')(x)
+model = keras.Model(x, layers.AlphaDropout(0.1, name='last')(layers.Dropout(0.2, name='drop')(y)))
+""",
+        ({"name": "*", "match": "glob", "quantize_input": True, "quantize_output": True},),
+        "onnxruntime",
+        seed=85,
+        hard=True,
+        litert=True,
+    ),
+    Finding(
+        "a tanh in float in front of a Dropout, which LiteRT's converter rounded to 1/128",
+        """
+x = keras.Input((4, 4, 3), name='x')
+y = layers.Dense(4, kernel_initializer=keras.initializers.Constant(0.01), activation='tanh', name='dense')(x)
+z = layers.SpatialDropout2D(0.2, name='drop')(y)
+model = keras.Model(x, [ops.sin(y), layers.Conv2D(6, 1, activation='gelu', groups=2, name='conv')(z)])
+""",
+        target="onnxruntime",
+        seed=1506,
+        litert=True,
+    ),
+    Finding(
+        "a bias of one number that LiteRT's converter gave a transposed convolution of two channels",
+        """
+x = keras.Input((4, 4, 3), name='x')
+y = layers.Conv2DTranspose(2, 3, use_bias=False, activation='hard_sigmoid', name='transposed')(x)
+model = keras.Model(x, y)
+""",
+        litert=True,
+    ),
+    Finding(
+        "an EinsumDense in front of a float activation, a LiteRT kernel of integers and floats",
+        """
+x = keras.Input((4, 3), name='x')
+einsum = layers.EinsumDense('abc,cd->abd', output_shape=(None, 5), bias_axes='d', activation='silu', name='einsum')
+model = keras.Model(x, einsum(x))
+""",
+        litert=True,
+    ),
 ]
 
 
@@ -452,6 +496,9 @@ def test_found(finding, tmp_path):
     for entry in finding.entries:
         spec.add(**entry)
     model = Program(finding.code, finding.seed, hard=finding.hard).build()
-    invariants.check_model(
+    q_model = invariants.check_model(
         model, spec, finding.target, tmp_path, finding.seed, compiled=finding.compiled, hard=finding.hard
     )
+    if finding.litert:
+        invariants.check_litert(q_model, tmp_path)
+        assert (tmp_path / "model.tflite").is_file()

@@ -55,7 +55,7 @@ def divergence_warning(q_model: QuantizedModel, read: FakeQuantModel, names: Nam
     inputs = random_inputs(q_model, max(_SAMPLES, batch or 1))
     arrays = [np.asarray(value) for value in keras.tree.flatten(inputs)]
     try:
-        content = convert(probe, Names(names.inputs, ends), batch, integers=bool(read.activations))
+        content = convert(probe, Names(names.inputs, ends), batch, read.activations)
     except ExportError:
         return warning + "Which layers part could not be found, for the converter refuses the file that would tell."
     found = run_tflite(content, dict(zip(names.inputs, arrays, strict=True)))

@@ -7,7 +7,7 @@ import dataclasses
 import logging
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
@@ -17,7 +17,9 @@ from qdq_workbench._scratch import scratch_folder
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.conversion.engine.rebuild import unique_names
 from qdq_workbench.errors import ExportError, first_line
+from qdq_workbench.export.encodings import Encoding
 from qdq_workbench.export.keras_side.as_graph import as_graph
+from qdq_workbench.export.litert.mended import mended
 from qdq_workbench.export.litert.tflite_run import SIGNATURE
 
 
@@ -37,11 +39,11 @@ class Names:
         return cls(unique[: len(inputs)], unique[len(inputs) :])
 
 
-def convert(model: Any, names: Names, batch: int | None, *, integers: bool) -> bytes:
+def convert(model: Any, names: Names, batch: int | None, activations: Mapping[str, Encoding]) -> bytes:
     """Convert a model with its variables frozen, because the converter stores only constants as integers.
 
-    ExportError is raised if the converter has no form of the model. Without `integers` the file is in float; an open
-    batch size is None.
+    ExportError is raised if the converter has no form of the model. `activations` are the encodings of its pairs,
+    without which the file is in float; an open batch size is None.
     """
     from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
@@ -70,10 +72,10 @@ def convert(model: Any, names: Names, batch: int | None, *, integers: bool) -> b
         signatures = {SIGNATURE: module.run.get_concrete_function(**signature)}
         tf.saved_model.save(module, str(folder), signatures=signatures, options=options)
         converter = tf.lite.TFLiteConverter.from_saved_model(str(folder))
-        if integers:  # without fake-quant operations it would round weights on scales of its own
+        if activations:  # without fake-quant operations it would round weights on scales of its own
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
         try:
-            return bytes(converter.convert())
+            return mended(bytes(converter.convert()), activations.values())
         except Exception as error:
             raise ExportError(
                 "TensorFlow's converter has no LiteRT form of the model. Replace the operation that it names; where it "

@@ -19,10 +19,14 @@ from qdq_workbench.conversion.engine.rebuild import keras_name
 from qdq_workbench.export.encode import encode_weights
 from qdq_workbench.export.encodings import Encoding
 from qdq_workbench.export.keras_side.traced_layers import reads_mask
+from qdq_workbench.export.litert.barriers import BARRIER, Barrier
 from qdq_workbench.export.litert.supported_grids import INT16_BITS
+from qdq_workbench.graph.model_graph import Node
+from qdq_workbench.graph.op_kinds import vanishes
 from qdq_workbench.graph_builder import Call, layer_weights
 from qdq_workbench.placement.plan import Placement, PlacementPlan
 
+FIXED_RANGES = ("sigmoid", "tanh", "softmax", "log_softmax")  # whose integer kernels write a scale of their own
 _MOST_AXES = 4  # on which the converter adds a bias inside the product
 
 
@@ -147,8 +151,33 @@ class _FakeQuantBuilder(FoldingRebuilder):
         name = self.plan.pair_of(placement).name
         if name not in self.quantized:
             layer = _FakeQuantize(self._activations[name], name=self.free_name(f"qdq.{keras_name(name)}"))
-            self.quantized[name] = layer(self.values[placement.tensor])
+            values = self.values[placement.tensor]
+            if self._follows_another_grid(placement.tensor, self._activations[name]):
+                values = Barrier(name=self.free_name(BARRIER))(values)
+            self.quantized[name] = layer(values)
         return self.quantized[name]
+
+    def _follows_another_grid(self, tensor: str, encoding: Encoding) -> bool:
+        """Return whether the converter would merge the pair of a tensor with the grid that the values come from."""
+        path: list[Node] = []
+        while True:
+            node = self.plan.graph.producer(tensor)
+            before = self.plan.input_placement(node.name, 0) if node.inputs else None
+            if len(node.inputs) != 1 or not (vanishes(node) or node.is_a(*self.plan.target_object.same_scale_kinds)):
+                break
+            path.append(node)
+            if before is not None:
+                # Around an operator that moves values, the converter keeps both.
+                grid = self._activations[self.plan.pair_of(before).name]
+                return all(map(vanishes, path)) and not _is_same_grid(grid, encoding)
+            tensor = node.inputs[0]
+        # The same is true of an integer kernel, which writes a grid of its own.
+        in_float = before is None or not node.is_activation
+        return node.activation_name in FIXED_RANGES and (bool(path) or in_float)
+
+
+def _is_same_grid(one: Encoding, other: Encoding) -> bool:
+    return one.spec == other.spec and bool(one.scale == other.scale and one.zero_point == other.zero_point)
 
 
 def _on_rows(layer: Any, inputs: Any) -> Any:

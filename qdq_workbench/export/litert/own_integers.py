@@ -133,7 +133,7 @@ class _Writer:
         axes = {None if kernel is None else kernel.axis for kernel in kernels}
         kernel_axis = axes.pop() if len(axes) == 1 else None
         few = encoding.spec.num_bits <= _FEW_BITS
-        if tensor.type == INT8:
+        if tensor.type == INT8 and not self._reads_floats(readers):
             along = _along(scales, kernel_axis)
             # An integer kernel needs scales along its own axis; with others the converter's integers stay.
             if kernel_axis is None or along is None:
@@ -169,6 +169,14 @@ class _Writer:
         name = self.file.name_of(reader.operator)
         source = reader.operator.inputs[KERNELS[name].data]
         return name, reader.graph.tensors[source].type, type_
+
+    def _reads_floats(self, readers: list[Reader]) -> bool:
+        """Return whether a kernel with another input in float is among the readers: the converter made it hybrid."""
+        kernels = ((KERNELS.get(self.file.name_of(reader.operator)), reader) for reader in readers)
+        return any(
+            kernel is not None and reader.graph.tensors[reader.operator.inputs[kernel.data]].type == FLOAT32
+            for kernel, reader in kernels
+        )
 
     def _all_support(self, readers: list[Reader], type_: int) -> bool:
         """Return whether the kernels of all readers compute with a weight of a type."""

@@ -192,7 +192,7 @@ def converted(q_model: QuantizedModel, batch: int | None) -> tuple[FakeQuantMode
     read = fake_quant_model(q_model, encode_activations(q_model))
     names = Names.of(q_model)
     safe_point()
-    return read, names, convert(read.model, names, batch, integers=bool(read.activations))
+    return read, names, convert(read.model, names, batch, read.activations)
 
 
 def _refused(q_model: QuantizedModel, error: RuntimeError) -> ExportError:

@@ -25,7 +25,8 @@ INT64 = schema.TensorType.INT64
 _DTYPES = {FLOAT32: "<f4", INT8: "<i1", INT16: "<i2", INT32: "<i4", INT64: "<i8"}
 _OPERATORS = {code: name for name, code in vars(schema.BuiltinOperator).items() if isinstance(code, int)}
 _ALIGNMENT = 16  # bytes, which the schema requires for the data of every buffer
-_DEQUANTIZE_INT16, _QUANTIZE_INT16 = 3, 2  # the versions of these operators for int16
+# The versions of these operators for a type.
+_DEQUANTIZE, _QUANTIZE = {INT8: 2, INT16: 3}, {INT8: 1, INT16: 2}
 _LONG_CODES = 127  # larger operator codes fit only into `builtinCode`, the newer of the two fields
 
 
@@ -148,18 +149,34 @@ class TFLiteFile:
         graph.operators.insert(first, self._operator("DEQUANTIZE", index, floats, version))
 
     def compute_in_float(self, graph: Any, operator: Any) -> None:
-        """Insert a DEQUANTIZE before every int16 input of an operator, and a QUANTIZE after an int16 result."""
+        """Insert a DEQUANTIZE before every int8 or int16 input of an operator, and a QUANTIZE after such a result."""
         result = int(operator.outputs[0])
         position = next(index for index, each in enumerate(graph.operators) if each is operator)
-        if graph.tensors[result].type == INT16:
+        if graph.tensors[result].type in _QUANTIZE:
             written = self._floats_like(graph, result)
             operator.outputs = np.array([written], np.int32)
-            graph.operators.insert(position + 1, self._operator("QUANTIZE", written, result, _QUANTIZE_INT16))
+            version = _QUANTIZE[graph.tensors[result].type]
+            graph.operators.insert(position + 1, self._operator("QUANTIZE", written, result, version))
         for place, source in enumerate([int(index) for index in operator.inputs]):
-            if graph.tensors[source].type == INT16:
+            type_ = graph.tensors[source].type
+            if source >= 0 and type_ in _DEQUANTIZE:
                 operator.inputs[place] = self._floats_like(graph, source)
-                read = self._operator("DEQUANTIZE", source, operator.inputs[place], _DEQUANTIZE_INT16)
+                read = self._operator("DEQUANTIZE", source, operator.inputs[place], _DEQUANTIZE[type_])
                 graph.operators.insert(position, read)
+
+    def connect(self, graph: Any, operator: Any) -> None:
+        """Remove an operator, so that the readers of its result read its first input."""
+        source, result = int(operator.inputs[0]), int(operator.outputs[0])
+        graph.operators = [each for each in graph.operators if each is not operator]
+        if result in graph.outputs:  # which keep their tensors
+            source, result = result, source
+        for each in graph.operators:
+            each.inputs = np.where(each.inputs == result, source, each.inputs).astype(np.int32)
+            each.outputs = np.where(np.asarray(each.outputs) == result, source, each.outputs).astype(np.int32)
+
+    def to_float(self, tensor: Any) -> None:
+        """Make floats of a tensor of integers that is no constant."""
+        tensor.type, tensor.quantization = FLOAT32, None
 
     def own_input(self, reader: Reader) -> Any:
         """Return the tensor that an operator reads, replaced by a copy if it has other readers."""
