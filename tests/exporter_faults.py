@@ -46,7 +46,7 @@ IN_PASSES = [
     _pass("fix_reshape_sizes", "[node.inputs[0], graph", "[node.inputs[-1], graph", "sequences", "onnx.checker"),
     _pass("drop_products_with_one", "and value == 1:", "and value == 2:", "images", "holds 1 Mul more than"),
     _pass("drop_products_with_one", "and value == 1:", "and value != 1:", "transformed", "the Neg of an"),
-    _pass("restore_convolution_settings", "or not _has_neg", "or _has_neg", "images", "onnx.checker"),
+    _pass("restore_convolution_settings", "if groups > 1:", "if groups > 2:", "volumes", "in ONNX Runtime"),
     _pass("correct_resizes", "np.minimum(found, size - 1)", "np.minimum(found, 1)", "images", "tensor by tensor"),
     _pass("restore_one_dimensional", "WINDOWED and not", "WINDOWED and", "sequences", "on 4 axes, and has 3"),
     _pass(

@@ -85,6 +85,12 @@ def looping():
     return keras.Model(frames, layers.ConvLSTM2D(2, 3, name="conv_lstm")(frames))
 
 
+def volumes():
+    """A model with a grouped convolution in three dimensions."""
+    volume = keras.Input((5, 5, 5, 4), name="volume")
+    return keras.Model(volume, layers.Conv3D(4, 3, groups=2, name="grouped")(volume))
+
+
 def quantized(make):
     """Quantize one of these models for ONNX Runtime, and calibrate it; all its biases hold something."""
     keras.utils.set_random_seed(0)

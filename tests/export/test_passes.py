@@ -9,7 +9,17 @@ import onnx
 import pytest
 from keras import layers, ops
 from pass_contracts import contracts_watched
-from pass_models import centered, images, in_blocks, looping, partly_float, quantized, sequences, transformed
+from pass_models import (
+    centered,
+    images,
+    in_blocks,
+    looping,
+    partly_float,
+    quantized,
+    sequences,
+    transformed,
+    volumes,
+)
 from small_models import samples
 
 import qdq_workbench as qdq
@@ -38,6 +48,7 @@ SAME_NUMBERS = {
     "fix_reshape_sizes": "the passes behind it understand computed sizes, in these models",
     "simplify_reshapes": "it leaves a Transpose of axes of size 1 and a Reshape, on floats",
     "keep_means_in_float": "ONNX Runtime opens the file and fails to run it, which verification does",
+    "restore_convolution_settings": "ONNX Runtime does not open a file with other groups, which verification does",
     "to_half": "a file in float32 is valid; that it was to be in half precision is in its notes and its model",
 }
 
@@ -51,7 +62,7 @@ def exported(tmp_path_factory):
     """The models, each with the path of its file and the passes that worked on it; every contract was kept."""
     found = {}
     # The cheapest first: one each is enough.
-    for make in (in_blocks, partly_float, centered, sequences, transformed, images, looping):
+    for make in (in_blocks, partly_float, centered, volumes, sequences, transformed, images, looping):
         q_model = quantized(make)
         with contracts_watched() as seen:
             path = qdq.export_onnx(q_model, tmp_path_factory.mktemp(make.__name__) / "model.onnx").path

@@ -486,6 +486,14 @@ model = keras.Model(x, einsum(x))
 """,
         litert=True,
     ),
+    Finding(
+        "a transposed convolution with more stride than kernel, whose shape ONNX could not infer for its negative pads",
+        """
+x = keras.Input((8, 1), name='x')
+model = keras.Model(x, layers.Conv1DTranspose(11, 1, strides=2, data_format='channels_first', name='conv')(x))
+""",
+        target="onnxruntime",
+    ),
 ]
 
 

@@ -90,7 +90,7 @@ def test_a_fault_of_the_exporter_is_found(fault, q_models, monkeypatch):
     assert any(fault.said in each for each in [*failed, report.form_remark]), report.summary()
 
 
-MODELS = ("block", "centered", "in_blocks", "images", "looping", "partly_float", "sequences", "transformed")
+MODELS = ("block", "centered", "in_blocks", "images", "looping", "partly_float", "sequences", "transformed", "volumes")
 
 
 @pytest.mark.parametrize("name", MODELS)

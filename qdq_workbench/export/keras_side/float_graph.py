@@ -11,6 +11,7 @@ Workarounds for tf2onnx 1.17:
   and its Einsum optimizer (`passes/restore_batched_matmul.py` replaces it);
 * it gives a convolution two biases if two vectors are added to its output;
 * it does not translate Erfc (the exact GELU), Expm1 (CELU), Log1p and Bucketize (`handlers.py`);
+* it gets the padding of transposed convolutions wrong (`transposed_convolutions.py`);
 * it refuses opsets beyond `MAX_TF2ONNX_OPSET`, so for newer ones the float graph is upgraded.
 """
 
@@ -29,6 +30,7 @@ from qdq_workbench.export.keras_side.cut_model import CutModel
 from qdq_workbench.export.keras_side.handlers import HANDLERS
 from qdq_workbench.export.keras_side.stable_order import in_stable_order, number_functions
 from qdq_workbench.export.keras_side.trace import EndNames, trace
+from qdq_workbench.export.keras_side.transposed_convolutions import transposed_convolutions
 
 if TYPE_CHECKING:
     import onnx
@@ -100,7 +102,6 @@ def _translate(concrete: Any, input_ends: set[str], opset: int) -> onnx.ModelPro
             "input_names": input_names,
             "output_names": output_names,
             "tensors_to_rename": rename,
-            "custom_op_handlers": HANDLERS,
         }
         return _convert_and_optimize(frozen, arguments)
     except Exception as error:
@@ -150,7 +151,8 @@ def _convert_and_optimize(frozen: Any, arguments: dict[str, Any]) -> onnx.ModelP
     def convert(*, strict: bool) -> onnx.ModelProto:
         with tf.device("/cpu:0"), tf.Graph().as_default() as graph:
             tf.import_graph_def(frozen, name="")
-            converted = process_tf_graph(graph, **arguments, continue_on_error=not strict)
+            handlers = {**HANDLERS, **transposed_convolutions(graph)}
+            converted = process_tf_graph(graph, **arguments, custom_op_handlers=handlers, continue_on_error=not strict)
             _join_biases(converted)
             optimized = optimizer.optimize_graph(converted, catch_errors=not strict, optimizers=passes)
             model = optimized.make_model("qdq_workbench")

@@ -1,8 +1,5 @@
 """Settings of convolutions that tf2onnx gets wrong.
 
-* If the stride of a transposed convolution is larger than its kernel, it writes negative pads, on both sides if two or
-  more values are missing. TensorFlow adds all of them at the end, which is ONNX's `output_padding`: `pads = [-1, -2]`
-  means `output_padding = 3`.
 * For open sizes it leaves the padding to the runtime (`auto_pad`), which ONNX Runtime refuses for dilated
   convolutions. With strides of one, the padding of TensorFlow's SAME does not depend on the size.
 * It leaves out the groups of three-dimensional convolutions; their number follows from the shapes.
@@ -19,22 +16,9 @@ from qdq_workbench.onnx_graph.graph import Graph, Node
 def restore_convolution_settings(graph: Graph) -> None:
     """Repair the settings of all convolutions."""
     for node in graph.nodes:
-        if node.op == "ConvTranspose":
-            _restore_output_padding(node)
-        elif node.op == "Conv":
+        if node.op == "Conv":
             _restore_groups(graph, node)
             _write_padding(graph, node)
-
-
-def _restore_output_padding(node: Node) -> None:
-    pads = node.get("pads")
-    if pads is None or not _has_negative_pads(node):
-        return
-    half = len(pads) // 2
-    added = node.get("output_padding") or [0] * half
-    missing = [max(-begin - end, 0) for begin, end in zip(pads[:half], pads[half:], strict=True)]
-    node.set("output_padding", [more + behind for more, behind in zip(added, missing, strict=True)])
-    node.set("pads", [0 if missing[index % half] else size for index, size in enumerate(pads)])
 
 
 def _restore_groups(graph: Graph, node: Node) -> None:
@@ -54,10 +38,6 @@ def _write_padding(graph: Graph, node: Node) -> None:
     node.set("pads", [*(total // 2 for total in totals), *(total - total // 2 for total in totals)])
 
 
-def _has_negative_pads(node: Node) -> bool:
-    return min(node.get("pads") or [0]) < 0
-
-
 def _forgotten_groups(graph: Graph, node: Node) -> int:
     """Return the number of groups that follows from the shapes, if the attribute has 1; otherwise 1."""
     source, kernel = graph.shape(node.inputs[0]), graph.shape(node.inputs[1])
@@ -74,18 +54,14 @@ def _leaves_padding_open(graph: Graph, node: Node) -> bool:
 
 def _wrong(graph: Graph) -> Iterator[Node]:
     for node in graph.nodes:
-        is_wrong = node.op == "ConvTranspose" and _has_negative_pads(node)
-        if node.op == "Conv":
-            is_wrong = _forgotten_groups(graph, node) > 1 or _leaves_padding_open(graph, node)
-        if is_wrong:
+        if node.op == "Conv" and (_forgotten_groups(graph, node) > 1 or _leaves_padding_open(graph, node)):
             yield node
 
 
 PASS = GraphPass(
     restore_convolution_settings,
     needs="Weights still as graph inputs, of known shape.",
-    holds="No transposed convolution has negative pads, no stride-one convolution leaves its padding to the runtime, "
-    "groups agree with the shapes.",
+    holds="No stride-one convolution leaves its padding to the runtime, groups agree with the shapes.",
     refuses="`auto_pad` of larger strides: the padding depends on the size.",
     denied_by=_wrong,
 )
