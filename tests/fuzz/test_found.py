@@ -487,6 +487,16 @@ model = keras.Model(x, einsum(x))
         litert=True,
     ),
     Finding(
+        "integers that a nested model in half precision casts to its type, in front of a pair",
+        """
+keras.config.set_dtype_policy('mixed_float16')
+x = keras.Input((8,), name='x', dtype='int32')
+seq = keras.Sequential([layers.Conv1D(3, 2), layers.Dense(2)], name='seq')
+model = keras.Model(x, seq(layers.RepeatVector(3, name='repeat')(x)))
+""",
+        target="onnxruntime",
+    ),
+    Finding(
         "a transposed convolution with more stride than kernel, whose shape ONNX could not infer for its negative pads",
         """
 x = keras.Input((8, 1), name='x')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import types
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from qdq_workbench._pages import page
 from qdq_workbench.conversion.engine.configs import copy_from_attributes, in_float32
 from qdq_workbench.conversion.engine.deep_models import functional_model
 from qdq_workbench.conversion.engine.late_variables import LateVariables
+from qdq_workbench.conversion.engine.named_types import named_types, naming_float32
 from qdq_workbench.conversion.engine.own_training import copy_user_state, float_class, own_training
 from qdq_workbench.errors import UnsupportedModelError, first_line
 from qdq_workbench.graph.free_names import take_name
@@ -140,8 +142,8 @@ class Rebuilder:
         """Return a copy of a call's operation, whose variables will be initialized with the values of the original."""
         clone = clone_operation(call.operation, self.names[call.node.layer], float32=self.float32)
         # A composite layer casts to its own half precision by operations, which no dtype policy reaches.
-        if self.float32 and self._is_inside_block(call):
-            clone = _cast_to_float32(clone)
+        if self.float32 and (self._is_inside_block(call) or call.node.name in self._named_types):
+            clone = naming_float32(clone)
         return self.begun_as(call.operation, clone)
 
     def begun_as(self, source: Any, clone: Any) -> Any:
@@ -149,6 +151,10 @@ class Rebuilder:
         if isinstance(clone, keras.layers.Layer):
             self.late.copied(source, clone)
         return clone
+
+    @functools.cached_property
+    def _named_types(self) -> frozenset[str]:
+        return frozenset() if self.plan is None else named_types(self.bound, self.plan)
 
     def _is_inside_block(self, call: Call) -> bool:
         return any(call.node.layer.startswith(f"{path}/") for path in self.graph.blocks)
@@ -196,15 +202,6 @@ def _mark_dense(inputs: Any, outputs: list[Any]) -> None:
     if not any(tensor.sparse for tensor in tensors):
         for tensor in outputs:
             tensor._sparse = False  # noqa: SLF001 - Keras has no other way to it
-
-
-def _cast_to_float32(operation: Any) -> Any:
-    """Return a cast to float32 in place of one by which a composite layer casts to its own half precision."""
-    if isinstance(operation, keras.layers.Layer) or getattr(operation, "dtype", None) not in ("float16", "bfloat16"):
-        return operation
-    made = type(operation).from_config({**operation.get_config(), "dtype": "float32"})
-    made.name = operation.name
-    return made
 
 
 def keras_name(path: str) -> str:

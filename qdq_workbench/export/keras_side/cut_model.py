@@ -50,8 +50,8 @@ class CutModel:
         """Refuse a cut model that cannot become a file.
 
         Raises:
-            ExportError: If there are no inputs or outputs, a name is both an input and an output, or the two ends
-                of a pair differ in rank or type.
+            ExportError: If there are no inputs or outputs, a name is both an input and an output, the two ends of a
+                pair differ in rank or type, or a pair stands on a tensor of another type than float32.
         """
         if not self.inputs or not self.outputs:
             raise ExportError(
@@ -70,4 +70,10 @@ class CutModel:
                     f"The two ends of the pair {name!r} must have the same rank and type. "
                     f"Received: source={tuple(source.shape)} {source.dtype}, "
                     f"placeholder={tuple(placeholder.shape)} {placeholder.dtype}"
+                )
+            if "float" in source.dtype and source.dtype != "float32":
+                raise ExportError(
+                    f"Pairs in a file stand on float32 tensors, and {name!r} is {source.dtype} under every policy. "
+                    "Let the layer that makes it cast to its own type, `ops.cast(x, self.compute_dtype)`, or leave the "
+                    f"tensor in float. Received: pair={name!r}, {source.dtype}"
                 )
