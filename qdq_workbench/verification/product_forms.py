@@ -17,6 +17,7 @@ from qdq_workbench.graph.kinds import CONVOLUTIONS, EINSUMS, MATRIX_PRODUCTS, SE
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE, attribute
 from qdq_workbench.placement.placement import Placement
+from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.quantizers.bias_room import BIAS_LIMIT, bias_scale
 from qdq_workbench.verification.typed_file import TypedFile
 
@@ -76,7 +77,9 @@ def _of_product(file: TypedFile, placement: Placement, call: Node, node: onnx.No
         if rank not in (None, len(shape)) and not is_open:
             yield f"is computed on {rank} axes, and has {len(shape)}"
     stays = is_open or call.is_a(*SEPARABLE) or node.op_type == "MatMul"
-    yield from _of_bias(file, node, past=frozenset() if stays else operators.HELPERS)
+    # What an activation adds to a result with its bias, or of a layer without one, is none.
+    if len(node.input) < 3 and _has_bias(plan, call):
+        yield from _of_bias(file, node, past=frozenset() if stays else operators.HELPERS)
     if plan.target_object.relu_hides_blocks and placement.quantizer.block_size is not None:
         clip = file.only_reader(node.output[0])
         if clip is not None and clip.op_type in operators.CLIPS and file.only_reader(clip.output[0]) is not None:
@@ -87,6 +90,12 @@ def _of_product(file: TypedFile, placement: Placement, call: Node, node: onnx.No
     windowed = node.op_type in operators.CONVOLUTIONS
     if windowed and any(_parts_pair(file, reader) for reader in file.behind(node.output[0], operators.CLIPS)):
         yield "is transposed in front of its pair, and back behind it"
+
+
+def _has_bias(plan: PlacementPlan, call: Node) -> bool:
+    """Return whether a layer has a bias in the file: its own, or of what becomes a part of it."""
+    own = any(weight.name == "bias" for weight in call.weights)
+    return own or call.name in plan.onnx_lowering.merged.into.values()
 
 
 def _of_bias(file: TypedFile, node: onnx.NodeProto, past: Collection[str]) -> Iterator[str]:
@@ -103,7 +112,7 @@ def _of_bias(file: TypedFile, node: onnx.NodeProto, past: Collection[str]) -> It
     in_sequence = node.op_type == "MatMul" and file.rank(node.input[0]) != 2
     if not in_sequence:
         yield "has its bias outside"
-    elif len(sizes[0]) < 2 and file.graph.is_dequantized(node.input[0]):
+    elif len(sizes[0]) == 1 and file.graph.is_dequantized(node.input[0]):
         yield "has a bias of one axis, with which ONNX Runtime makes a float Gemm of it"
 
 

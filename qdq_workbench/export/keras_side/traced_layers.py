@@ -6,6 +6,8 @@
 * TensorFlow computes a dilated convolution by moving space into the batch, which no converter recognises for unknown
   sizes. Here it is traced with the dilations as attributes; tracing needs no CPU kernel for them.
 * `UpSampling2D` reads the sizes in Python, where an unknown one is None during tracing.
+* TensorFlow adds up a bias of one value and the number that an activation begins with, as a hard sigmoid does. A
+  StopGradient keeps them apart; its optimizer looks through an Identity.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ def traced_otherwise(operation: Any, args: tuple[Any, ...], kwargs: dict[str, An
         return lambda: _transposed_in_two_dimensions(operation, args[0])
     if kind in keras_layers((*DIRECT_CONVOLUTIONS, *SEPARABLE)) and max(operation.dilation_rate) > 1:
         return lambda: _dilated(operation, args[0])
+    if _adds_one_value(operation):
+        return lambda: _activated_apart(operation, args, kwargs)
     return None
 
 
@@ -110,6 +114,26 @@ def _dilated(layer: Any, inputs: Any) -> Any:
     return _finished(layer, tf.transpose(result, last_to_first) if channels_first else result)
 
 
+def _adds_one_value(layer: Any) -> bool:
+    """Return whether a layer applies an activation behind a bias of one value."""
+    from keras.activations import linear
+
+    bias, activation = getattr(layer, "bias", None), getattr(layer, "activation", None)
+    return callable(activation) and activation is not linear and tuple(getattr(bias, "shape", ())) == (1,)
+
+
+def _activated_apart(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Compute a layer whose bias and activation TensorFlow does not put together."""
+    import tensorflow as tf
+
+    activation = layer.activation
+    layer.activation = lambda inputs: activation(tf.stop_gradient(inputs))
+    try:
+        return layer(*args, **kwargs)
+    finally:
+        layer.activation = activation
+
+
 def _resized(layer: Any, inputs: Any) -> Any:
     """Resize to sizes that are computed at run time."""
     import tensorflow as tf
@@ -134,13 +158,14 @@ def _flat(tensor: Any, axis: int) -> Any:
 
 def _finished(layer: Any, result: Any) -> Any:
     """Add the bias to a convolution's result as Keras does, then apply the activation."""
+    import tensorflow as tf
     from keras import ops
 
     if layer.use_bias:
         channels_first = layer.data_format == "channels_first"
         sizes = (1, -1, *[1] * layer.rank) if channels_first else (*[1] * (layer.rank + 1), -1)
         result = ops.add(result, ops.reshape(layer.bias, sizes))
-    return layer.activation(result)
+    return layer.activation(tf.stop_gradient(result) if _adds_one_value(layer) else result)
 
 
 def _all_steps_at_once(layer: Any, inputs: Any) -> Any:
