@@ -27,6 +27,10 @@ def convolution(writer):
     kind = writer.pick(["Conv", "Conv", "DepthwiseConv", "SeparableConv", "Transpose"])
     kernel, padding = writer.number(1, 3), writer.pick(["same", "valid"])
     strides, dilation = writer.pick([(1, 1), (2, 1), (1, 2)])
+    # Where a dilated kernel is larger than its input, TensorFlow (2.21) returns memory that nobody has written, other
+    # values in every call, and Keras refuses such a layer only if it knows the sizes.
+    if dilation > 1 and None in writer.tensors[tensor].shape[1:]:
+        padding = "same"
     filters = writer.pick([4, 2, 3, 6])
     bias = writer.flag()
     if (
