@@ -9,6 +9,9 @@ from qdq_workbench.graph.kinds import ACTIVATION_LAYERS, KINDS
 if TYPE_CHECKING:
     from qdq_workbench.graph.model_graph import Node
 
+#: The setting of a layer that says how the activation of a user begins, before it computes more, and its values.
+BEGINS = "activation_begins"
+CLIP, SUM_AND_CLIP = "clip", "sum and clip"
 #: The layers that compute one activation function, whatever their settings.
 _FUNCTIONS = tuple(name for name in ACTIVATION_LAYERS if KINDS[name].activation and name != "ReLU")
 

@@ -15,6 +15,7 @@ from qdq_workbench.graph.kinds import PADDING_OPERATIONS, PRODUCT_OPERATIONS
 from qdq_workbench.graph.model_graph import Node, Part, Weight
 from qdq_workbench.graph.op_kinds import INFINITE, ZEROS
 from qdq_workbench.graph_builder.layer_parts import layer_parts, layer_weights
+from qdq_workbench.graph_builder.own_activations import beginning
 from qdq_workbench.graph_builder.references import TensorRef
 
 _SETTINGS = (
@@ -139,7 +140,7 @@ def _settings(operation: Any) -> dict[str, Any]:
             found[key] = json.loads(json.dumps(value))
         except TypeError:
             found[key] = str(value)
-    return found | _attention_axes(operation)
+    return found | beginning(getattr(operation, "activation", None)) | _attention_axes(operation)
 
 
 def _way_back(call: tuple[tuple[Any, ...], Mapping[str, Any]]) -> dict[str, Any]:

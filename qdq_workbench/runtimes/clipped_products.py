@@ -8,6 +8,7 @@ integer type is matched too, and is never unnecessary.
 
 from __future__ import annotations
 
+from qdq_workbench.graph.activations import BEGINS, CLIP
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import vanishes
 from qdq_workbench.placement.targets import get_target
@@ -22,6 +23,7 @@ _ACTIVATIONS_THAT_READ_AGAIN = {
     *("gelu", "silu", "hard_silu", "mish", "celu", "squareplus", "prelu", "tanh_shrink", "sparsemax"),
     *("soft_shrink", "hard_shrink", "sparse_plus", "sparse_sigmoid"),
 }
+_ROWS = 2
 _READ_AGAIN = ("RMSNormalization", "UnitNormalization", "Square", "Std", "Var", "Logsumexp")
 
 
@@ -50,6 +52,27 @@ def float_behind_clip(facts: PlanFacts, node: Node) -> str | None:
             return None
     alone = propagation.pair_behind(tensor) is None and _reads(facts, tensor) == 1
     return tensor if alone else None
+
+
+def clipped_in_activation(facts: PlanFacts, node: Node) -> Node | None:
+    """Return the layer whose activation, which a user wrote, begins with a ReLU or Clip directly behind a product.
+
+    That is the product's own, or the one behind it. None for other activations.
+    """
+    if is_moved(node):
+        return None
+    shape = facts.graph.tensors[node.outputs[0]].shape
+    begins = node.settings.get(BEGINS)
+    if begins is not None:
+        # On two axes the one number that is added becomes a part of the bias of one unit.
+        joined = len(shape) == _ROWS and (begins == CLIP or shape[-1] == 1)
+        apart = len(shape) > _ROWS and begins == CLIP and not owns_bias(node)
+        return node if joined or apart else None
+    tensor = _result(facts, node)
+    if tensor is None or facts.is_paired(tensor) or not facts.graph.has_one_use(tensor):
+        return None
+    reader = facts.graph.readers(tensor)[0][0]
+    return reader if reader.is_activation and reader.settings.get(BEGINS) == CLIP else None
 
 
 def _result(facts: PlanFacts, node: Node) -> str | None:

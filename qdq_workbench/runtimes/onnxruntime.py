@@ -14,7 +14,7 @@ from qdq_workbench.graph.op_kinds import multiplies_with_table
 from qdq_workbench.placement.placement import Placement
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.placement.wrong_kernels import is_softmax_of_one
-from qdq_workbench.runtimes.clipped_products import clipped_result, float_behind_clip
+from qdq_workbench.runtimes.clipped_products import clipped_in_activation, clipped_result, float_behind_clip
 from qdq_workbench.runtimes.facts import PlanFacts
 from qdq_workbench.runtimes.few_bits import why_clipped, why_packed
 from qdq_workbench.runtimes.held_products import judge_held
@@ -228,6 +228,11 @@ def _product(facts: PlanFacts, node: Node) -> Verdict:
         return "WEIGHT-ONLY", "its input is not quantized: at best its weights are read as integers", fix
     if packed := why_packed(facts, node):
         return packed
+    clipping = clipped_in_activation(facts, node)
+    if clipping is not None:
+        reason = f"{clipping.activation_name} begins with a ReLU, which the runtime takes for a part of the product"
+        paired: list[Fix | str] = [{"name": node.layer, "quantize_output": True}]
+        return "ACTIVATION", reason, [SPLIT_ACTIVATIONS] if clipping is node else paired
     return _unless_clipped(facts, node, "input and kernel are quantized; the result may be float")
 
 

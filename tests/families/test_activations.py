@@ -99,10 +99,11 @@ def verified(model, samples, target, tmp_path):
     return report
 
 
-def test_onnx_runtime_computes_what_is_said(floats, tmp_path):
-    model, samples = floats
+@pytest.mark.parametrize("made", ["floats", "narrow"])
+def test_onnx_runtime_computes_what_is_said(made, request, tmp_path):
+    model, samples = request.getfixturevalue(made)
     q_model = qdq.quantize_model(model, target="onnxruntime")
     qdq.calibrate(q_model, samples, verbose=False)
     compared, differing = compare(q_model, tmp_path / "model.onnx")
-    assert compared > 2 * len(ACTIVATIONS)
+    assert compared > (2 * len(ACTIVATIONS) if made == "floats" else len(NARROW))
     assert differing == []
