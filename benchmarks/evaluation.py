@@ -1,13 +1,15 @@
 """Cost of evaluating the quantized model, as a ratio to the float model's, in one run.
 
 python benchmarks/evaluation.py [resnet8 mobilenet_v2 resnet50]
+
+The times by the clock say little: TensorFlow ends the iterator of arrays with a wait (see `networks.in_batches`).
 """
 
 import functools
 
 import keras
 import numpy as np
-from networks import NETWORKS, arguments_for, chosen, in_batches
+from networks import NETWORKS, arguments_for, chosen
 from processor_time import print_both
 
 import qdq_workbench as qdq
@@ -23,8 +25,9 @@ def measure(name: str) -> None:
     q_model = qdq.quantize_model(source, target="onnxruntime")
     qdq.calibrate(q_model, images[:BATCH], verbose=False)
     models = {"float": source, "float again": keras.models.clone_model(source), "quantized": q_model}
-    data = in_batches(images, BATCH)
-    calls = {key: functools.partial(model.predict, data, verbose=0) for key, model in models.items()}
+    calls = {
+        key: functools.partial(model.predict, images, batch_size=BATCH, verbose=0) for key, model in models.items()
+    }
     print_both(f"{name}, predict {shape[0]} images", calls, "float")
 
 

@@ -7,6 +7,16 @@ from typing import Any
 import tensorflow as tf
 
 _RUNS_PYTHON = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
+# Stateful operations that read variables, take arguments or call functions.
+_READS = {
+    "ReadVariableOp",
+    "ResourceGather",
+    "VariableShape",
+    "Placeholder",
+    "PartitionedCall",
+    "StatefulPartitionedCall",
+}
+_READS |= {"If", "While", "Case"}
 _HOLDS_FUNCTIONS: dict[str, bool] = {}  # by operation type
 
 
@@ -42,6 +52,16 @@ class GraphSoFar:
         return self._runs_python
 
 
+def writes_nothing(graph: Any) -> bool:
+    """Return whether no operation of a graph, nor of a function that it calls, changes a variable or runs Python.
+
+    Of the stateful operations only those that read are known here; others may write.
+    """
+    kinds = {operation.type for operation in graph.get_operations()}
+    kinds |= {node.op for held in graph.as_graph_def().library.function for node in held.node_def}
+    return all(kind in _READS or not _is_stateful(kind) for kind in kinds)
+
+
 def depth() -> int:
     """Return the nesting depth of the functions that are being traced."""
     graph, found = tf.compat.v1.get_default_graph(), 0
@@ -57,3 +77,15 @@ def _holds_functions(operation: Any) -> bool:
         # Attributes of the types `func` and `list(func)`, as of PartitionedCall, If and While.
         _HOLDS_FUNCTIONS[kind] = any("func" in attribute.type for attribute in operation.op_def.attr)
     return _HOLDS_FUNCTIONS[kind]
+
+
+def _is_stateful(kind: str) -> bool:
+    """Return whether operations of a type are stateful; from a private module of TensorFlow, without which all are."""
+    if kind in _RUNS_PYTHON:
+        return True
+    try:
+        from tensorflow.python.framework import op_def_registry
+    except ImportError:
+        return True
+    definition = op_def_registry.get(kind)
+    return definition is None or definition.is_stateful

@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras import layers
 
 import qdq_workbench as qdq
+from qdq_workbench.conversion.engine import settled_functions
 from qdq_workbench.wrappers.kept_weights import KeptWeights
 
 X = np.random.default_rng(0).normal(size=(40, 6, 6, 2)).astype("float32")
@@ -233,6 +234,74 @@ def test_a_layer_that_assigns_weights_inside_of_the_graph(how):
     np.testing.assert_allclose(found, np.concatenate([-expected, expected] * 2), rtol=1e-5, atol=1e-5)
     targets = np.concatenate([-expected, expected] * 2)
     assert q_model.evaluate(images, targets, batch_size=BATCH, verbose=0) < 1e-9
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """Counts how often switches were read."""
+    found = []
+    present = settled_functions._SettledFunction._present
+    monkeypatch.setattr(
+        settled_functions._SettledFunction, "_present", lambda self: (found.append(1), present(self))[1]
+    )
+    return found
+
+
+def test_arrays_without_callbacks_are_predicted_with_what_the_first_batches_read(read):
+    q_model = calibrated()
+    counts = {}
+    data = tf.data.Dataset.from_tensor_slices(X).batch(BATCH)
+    calls = {
+        "first": lambda: q_model.predict(X, batch_size=BATCH, verbose=0),
+        "second": lambda: q_model.predict(x=tf.constant(X), batch_size=BATCH, verbose=0),
+        "by position": lambda: q_model.predict(X, BATCH, 0, None),
+        "one batch": lambda: q_model.predict(X, batch_size=len(X), verbose=0),
+        "callbacks": lambda: q_model.predict(X, BATCH, 0, None, [keras.callbacks.Callback()]),
+        "callbacks by name": lambda: q_model.predict(X, BATCH, verbose=0, callbacks=[keras.callbacks.Callback()]),
+        "dataset": lambda: q_model.predict(data, verbose=0),
+    }
+    for name, call in calls.items():
+        read.clear()
+        np.testing.assert_allclose(call(), own_function(q_model)(X), rtol=1e-5, atol=1e-5)
+        counts[name] = len(read)
+    batches = len(X) // BATCH
+    expected = {"first": 2, "second": 1, "by position": 1, "one batch": 1}
+    assert counts == expected | dict.fromkeys(("callbacks", "callbacks by name", "dataset"), batches)
+
+
+def test_the_next_call_knows_what_changed_after_the_last_one(tmp_path):
+    q_model = calibrated()
+    initial = q_model.get_weights()
+    for name, change in CHANGES.items():
+        before = q_model.predict(X, batch_size=BATCH, verbose=0)
+        change(q_model, tmp_path)
+        found = q_model.predict(X, batch_size=BATCH, verbose=0)
+        assert not np.array_equal(before, found), name
+        np.testing.assert_allclose(found, own_function(q_model)(X), rtol=1e-5, atol=1e-5, err_msg=name)
+        q_model.set_weights(initial)
+
+
+class Counts(layers.Layer):
+    """Counts its calls, in a graph."""
+
+    def build(self, input_shape):
+        self.calls = self.add_weight(shape=(), initializer="zeros", trainable=False)
+
+    def call(self, inputs):
+        self.calls.assign(self.calls + 1.0)
+        return inputs
+
+
+def test_a_graph_that_changes_a_variable_reads_at_every_batch(read):
+    image = keras.Input((6, 6, 2), name="image")
+    hidden = layers.Conv2D(4, 3, name="first")(Counts(name="counts")(image))
+    q_model = qdq.quantize_model(keras.Model(image, layers.Flatten()(hidden)), target="onnxruntime")
+    q_model.activation_quantizers[0].set_range(-4.0, 4.0)
+    for _ in range(2):
+        read.clear()
+        q_model.predict(X, batch_size=BATCH, verbose=0)
+        assert len(read) == len(X) // BATCH
+    assert float(q_model.get_layer("counts").calls) == 2 * len(X) // BATCH
 
 
 def test_threads_that_train_predict_and_evaluate_at_once():

@@ -25,6 +25,7 @@ import tensorflow as tf
 from qdq_workbench.conversion.engine.created_ahead import create_metrics
 from qdq_workbench.conversion.engine.own_training import adds_to_training, own_training
 from qdq_workbench.conversion.engine.traced import traced
+from qdq_workbench.wrappers.graph_so_far import writes_nothing
 from qdq_workbench.wrappers.kept_weights import KeptWeights
 from qdq_workbench.wrappers.settled_scope import Roster, SettledScope
 
@@ -33,6 +34,8 @@ _NAMES = ("__module__", "__name__", "__qualname__")
 _CALLS_TO_STAY = 20  # calls with unchanged switches before another function is traced
 _MOST_STATES = 4  # for which a function is kept
 _CALLS_TO_COMPILE = 4  # until then the switches are read eagerly
+_BEFORE_CALLBACKS = 3  # arguments of `predict` between the data and the callbacks
+_here = threading.local()
 
 
 class SettledFunctions:
@@ -49,22 +52,26 @@ class SettledFunctions:
             **kwargs: Likewise.
         """
         # Other data may call Python functions in the middle of a step, which may change the weights.
-        arrays = all(isinstance(part, (np.ndarray, tf.Tensor)) for part in keras.tree.flatten(x))
-        with _keeping_weights(self) if arrays else contextlib.nullcontext():
+        with _keeping_weights(self) if _all_arrays(x) else contextlib.nullcontext():
             return super().evaluate(x, *args, **kwargs)  # type: ignore[misc]
 
     @adds_to_training
     @functools.wraps(keras.Model.predict, assigned=_NAMES)
-    def predict(self, *args: Any, **kwargs: Any) -> Any:
+    def predict(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Predict as Keras does; quantized weights are reused from batch to batch.
 
+        If `x` consists of arrays and there are no callbacks, switches and weights are those at the beginning of the
+        call, whatever another thread changes meanwhile.
+
         Args:
-            *args: As of `keras.Model.predict`.
+            x: As of `keras.Model.predict`.
+            *args: Likewise.
             **kwargs: Likewise.
         """
+        alone = _all_arrays(x) and len(args) <= _BEFORE_CALLBACKS and not kwargs.get("callbacks")
         # Keras takes each batch from the data before it calls the function, so data of any kind cannot interfere.
-        with _keeping_weights(self):
-            return super().predict(*args, **kwargs)  # type: ignore[misc]
+        with _keeping_weights(self), _reading_once() if alone else contextlib.nullcontext():
+            return super().predict(x, *args, **kwargs)  # type: ignore[misc]
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; TensorFlow would skip `quantization_enabled = False` if a single layer is off already."""
@@ -176,6 +183,7 @@ class _SettledFunction:
         self._roster, self._fresh, self._make, self._training = roster, fresh, make, training
         self._weights, self._create = weights, create
         self._functions: dict[Any, Any] = {}  # by their kinds, see `_kind`
+        self._harmless: dict[Any, bool] = {}  # whether they change nothing, likewise
         self._tensors: Callable[[], Any] = roster.tensors
         self._read: bytes | None = None  # the switches and ranges of the latest state
         self._state: Any = None
@@ -184,6 +192,9 @@ class _SettledFunction:
 
     def __call__(self, data: Any) -> Any:
         """Compute with the current switches of the layers; `data` is the argument that Keras passes."""
+        read = getattr(_here, "read", None)
+        if read is not None and read.owner is self:
+            return self._compute(read.kind, read.function, data, refresh=False)
         # The lock covers the choice alone: several threads may predict at the same time.
         with self._lock:
             kind = self._kind(self._present())
@@ -194,15 +205,32 @@ class _SettledFunction:
         with _without_retracing_warnings() if first else contextlib.nullcontext():
             if kind is None:
                 return function(data)
-            # The scope is opened at every call, because TensorFlow may trace again, as for a batch of another shape.
-            state, keeps = kind
-            if not keeps or self._weights is None:
-                return SettledScope(self._roster, state).call(function, data)
-            with self._weights.in_use():
+            result = self._compute(kind, function, data, refresh=True)
+        if read is not None and read.owner is None:
+            # The graph is examined from the second batch on: many calls have one batch.
+            if (kind in self._harmless or read.batches) and self._changes_nothing(kind, function, data):
+                read.owner, read.kind, read.function = self, kind, function
+            read.batches += 1
+        return result
+
+    def _compute(self, kind: Any, function: Any, data: Any, *, refresh: bool) -> Any:
+        """Call the function of a kind; `refresh` quantizes stored weights again where they have changed."""
+        # The scope is opened at every call, because TensorFlow may trace again, as for a batch of another shape.
+        state, keeps = kind
+        if not keeps or self._weights is None:
+            return SettledScope(self._roster, state).call(function, data)
+        with self._weights.in_use():
+            if refresh:
                 self._weights.refresh()
-                # With an iterator, Keras calls the function of a step inside of another function.
-                depth = 2 if isinstance(data, tf.data.Iterator) else 1
-                return SettledScope(self._roster, state, self._weights, depth).call(function, data)
+            # With an iterator, Keras calls the function of a step inside of another function.
+            depth = 2 if isinstance(data, tf.data.Iterator) else 1
+            return SettledScope(self._roster, state, self._weights, depth).call(function, data)
+
+    def _changes_nothing(self, kind: Any, function: Any, data: Any) -> bool:
+        """Return whether the function of a kind, called with this data before, changes no variable."""
+        if kind not in self._harmless:
+            self._harmless[kind] = writes_nothing(function.get_concrete_function(data).graph)
+        return self._harmless[kind]
 
     def _kind(self, state: Any) -> Any:
         """Return the kind of the function to call: (state, whether weights are reused), or None for the general one."""
@@ -222,6 +250,7 @@ class _SettledFunction:
             settled = [known for known in self._functions if known is not None]
             if len(settled) >= _MOST_STATES:
                 del self._functions[settled[0]]
+                self._harmless.pop(settled[0], None)
             fresh, self._fresh = self._fresh, None
             self._functions[kind] = self._make() if fresh is None else fresh
         return self._functions[kind]
@@ -237,6 +266,31 @@ class _SettledFunction:
             self._read, self._state = read, self._roster.state(switches, ranges, training=self._training)
         self._stays = self._stays + 1 if self._state == before else 0
         return self._state
+
+
+class _ReadOnce:
+    """What one of the first batches of a call of `predict` has read: the function to call, its kind and its owner."""
+
+    def __init__(self) -> None:
+        self.batches = 0
+        self.owner: Any = None
+        self.kind: Any = None
+        self.function: Any = None
+
+
+@contextlib.contextmanager
+def _reading_once() -> Iterator[None]:
+    """Read switches and weights in the first batches only, inside of a call that nothing in this thread interrupts."""
+    before = getattr(_here, "read", None)
+    try:
+        _here.read = _ReadOnce()
+        yield
+    finally:
+        _here.read = before
+
+
+def _all_arrays(x: Any) -> bool:
+    return all(isinstance(part, (np.ndarray, tf.Tensor)) for part in keras.tree.flatten(x))
 
 
 def _may_settle(model: Any, step: str) -> bool:
