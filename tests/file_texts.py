@@ -51,7 +51,8 @@ def tflite_lines(path: pathlib.Path) -> list[str]:
     interpreter = make_interpreter(path.read_bytes())
     tensors = {detail["index"]: detail for detail in interpreter.get_tensor_details()}
     operators = interpreter._get_ops_details()  # the one place that tells the operators
-    makers = {int(out): (op, k) for op in operators for k, out in enumerate(op["outputs"])}
+    # -1 is a result of a loop that nothing reads.
+    makers = {int(out): (op, k) for op in operators for k, out in enumerate(op["outputs"]) if out >= 0}
     inputs = {detail["index"] for detail in interpreter.get_input_details()}
 
     def operator(index: int) -> tuple[str, str, str, list[int]] | None:
