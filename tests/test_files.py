@@ -223,6 +223,13 @@ def test_a_locked_folder_is_entered_by_one_after_the_other(tmp_path):
         pass
 
 
+def test_without_locks_of_folders_the_work_is_done_all_the_same(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fcntl", None)  # as on Windows
+    with lock_folder(tmp_path):
+        write_atomically(tmp_path / "file", lambda file: file.write_text("new"))
+    assert (tmp_path / "file").read_text() == "new"
+
+
 def test_a_report_in_place_of_its_path_is_told_where_the_path_is():
     report = types.SimpleNamespace(path=pathlib.Path("model.onnx"))
     with pytest.raises(FileAccessError, match=r"pass report\.path\. Received: path=namespace"):

@@ -1,5 +1,6 @@
 """The public names: all there, documented, and free of TensorFlow until one is used."""
 
+import dataclasses
 import enum
 import importlib
 import inspect
@@ -12,6 +13,7 @@ from named_modules import MODULES
 from project import ROOT
 
 import qdq_workbench as qdq
+from qdq_workbench import report
 
 PROMISED = """
     build_graph ModelGraph QuantizationSpec LayerConfig plan_placement PlacementPlan quantize_model
@@ -42,6 +44,7 @@ ELSEWHERE = sorted({name for names in MODULES.values() for name in names})
 NAMES = [*qdq.__all__, *ELSEWHERE]
 FUNCTIONS = [name for name in NAMES if inspect.isfunction(getattr(qdq, name))]
 CLASSES = [name for name in NAMES if inspect.isclass(getattr(qdq, name))]
+FILLED = {"LayerConfig", "Cause"}  # by who writes a specification; by `Diagnosis.apply`
 
 
 def parameters(callable_):
@@ -131,3 +134,12 @@ def test_public_methods_have_docstrings(name):
     ]
 
     assert [item for item in own if not inspect.getdoc(getattr(class_, item))] == []
+
+
+def test_records_cannot_be_changed():
+    """What was planned, measured or reported is shared by many readers: a changed record is a new one."""
+    records = {
+        kind for name in CLASSES if dataclasses.is_dataclass(kind := getattr(qdq, name)) and name not in FILLED
+    } | {kind for name in report.__all__ if dataclasses.is_dataclass(kind := getattr(report, name))}
+
+    assert [kind.__name__ for kind in records if not kind.__dataclass_params__.frozen] == []

@@ -166,3 +166,20 @@ def test_what_is_written_can_be_read_and_holds_every_figure(result):
     assert qdq.PlacementPlan.from_dict(data["plan"]) == result.plan
     left_out = {"base", "q_model", "best", "starts", "searched"}
     assert {field.name for field in dataclasses.fields(SearchResult)} - data.keys() == left_out
+
+
+@pytest.mark.parametrize(
+    ("objective", "ms", "axis", "places"),
+    [
+        ("bytes", None, "bytes of weights", (8, 10)),
+        ("macs", None, "multiply-accumulate operations in float", (2, 5)),
+        ("accuracy", None, "bytes of weights", (8, 10)),  # which is no cost
+        ("macs", 0.25, "ms per run", (0.25,)),
+    ],
+)
+def test_the_figure_draws_over_what_was_optimized_or_timed(result, objective, ms, axis, places):
+    history = (step(0.9, 10, 5), step(0.5, 8, 2, ms=ms))
+    figure = dataclasses.replace(result, history=history, best=history[1], objective=objective).plot()
+
+    assert figure.layout.xaxis.title.text == axis
+    assert figure.data[0].x == places

@@ -142,6 +142,16 @@ def test_half_precision_is_computed_in_the_same_precisions():
     assert_same_sums(np.asarray(found, "float32"), np.asarray(expected, "float32"), BFLOAT16_STEP)
 
 
+@pytest.mark.parametrize(("dtype", "casts"), [("float32", 0), ("float64", 0), ("float16", 2)])
+def test_the_softmax_is_computed_in_at_least_float32(dtype, casts):
+    x = keras.Input((6, 8), dtype=dtype, name="x")
+    split = qdq.split_attention(keras.Model(x, layers.MultiHeadAttention(2, 4, name="att", dtype=dtype)(x, x)))
+
+    assert sum(type(operation).__name__ == "Cast" for operation in split.operations) == casts
+    assert split.get_layer("att_softmax").compute_dtype == ("float64" if dtype == "float64" else "float32")
+    assert split.outputs[0].dtype == dtype
+
+
 def test_subclasses_stay_whole():
     class Special(layers.MultiHeadAttention):
         pass

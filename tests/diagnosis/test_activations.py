@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import qdq_workbench as qdq
+from qdq_workbench.diagnosis.fixes import keep_in_float
 
 LAYERS = keras.layers
 
@@ -54,3 +55,8 @@ def test_calibration_data_that_can_be_read_once_serve_all_fixes():
     found = qdq.diagnose(model, x, calibration_data=(x[i : i + 16] for i in range(0, 64, 16)), verbose=False)
     found.apply(verbose=False)
     assert all(cause.gain is not None for cause in found.causes)
+
+
+@pytest.mark.parametrize(("text", "says"), [("", "leave a, b in float"), ("leave the sum in float", None)])
+def test_a_fix_that_leaves_layers_in_float_says_so_or_what_it_is_told_to_say(text, says):
+    assert keep_in_float([("b", "input 0"), ("a", "weight"), ("b", "weight")], text).text == (says or text)

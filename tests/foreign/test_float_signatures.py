@@ -164,6 +164,17 @@ def test_the_clip_of_a_narrow_pair_is_a_part_of_the_pair(first):
     assert found.value == "conv"
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "clipped"),
+    [(-1.0, 6.0, (1, 15)), (-9.0, 6.0, (0, 15)), (-1.5, 200.0, None), (2.0, 2.0, None), (3.0, 2.0, None)],
+)
+def test_the_clip_of_a_pair_tells_the_integers_that_it_lets_through_if_they_are_several(low, high, clipped):
+    rows = [("Tanh", "x", "a"), ("Clip", "a,low,high", "conv/Clip"), *pair("conv/Clip", "conv")]
+    constants = {**GRID, "low": np.float32(low), "high": np.float32(high)}
+    (_, found) = view(rows, "conv", constants).values()
+    assert [item.clipped for item in found.quantizers] == [clipped]
+
+
 def test_a_narrow_pair_in_front_of_a_relu_is_not_behind_it():
     rows = [("Tanh", "x", "a"), ("Clip", "a,low,high", "conv/Clip"), *pair("conv/Clip", "conv"), ("Relu", "conv", "y")]
     (_, found) = view(rows, constants=NARROW).values()

@@ -160,3 +160,17 @@ def test_fields_may_be_set_later_and_configs_compare_by_value():
     assert config != DEFAULTCONFIG
     config.l_p_value = 2
     assert config == DEFAULTCONFIG
+
+
+NO_CLIPPING, MSE = QuantizationErrorMethod.NOCLIPPING, QuantizationErrorMethod.MSE
+BY_POSITION = (NO_CLIPPING, MSE, False, True, False, False, False, False, False, math.inf, 0.5, 3)  # 1.4 and 1.5
+
+
+@pytest.mark.parametrize(
+    ("behind", "ratio"), [((), 0.05), ((0.25,), 0.25), ((False, False, 0.25), 0.25)], ids=["either", "1.4", "1.5"]
+)
+def test_arguments_by_position_have_the_order_of_the_version_that_their_types_show(behind, ratio):
+    config = QuantizationConfig(*BY_POSITION, *behind)
+
+    assert (config.activation_error_method, config.weights_error_method) == (NO_CLIPPING, MSE)
+    assert (config.min_threshold, config.l_p_value, config.shift_negative_ratio) == (0.5, 3, ratio)

@@ -190,3 +190,24 @@ def test_events_of_a_run_are_those_between_start_and_stop():
     assert functions.calls == [
         "ResetProfiler", "StartProfiler", "RunCompiledModel", "StopProfiler", "GetNumProfilerEvents",
     ]  # fmt: skip
+
+
+def test_a_file_runs_on_the_processor_with_as_many_buffers_as_it_has_ends():
+    functions = Functions(sizes={"GetNumSignatureInputs": 0, "GetNumSignatureOutputs": 2})
+    given = {}
+
+    def record(name):
+        def call(*arguments):
+            given[name] = arguments
+            return 0
+
+        return call
+
+    functions.LiteRtSetOptionsHardwareAccelerators = record("accelerators")
+    functions.LiteRtRunCompiledModel = record("run")
+    LiteRTSession(library_of(functions), FILE, {}, None).run()
+
+    assert given["accelerators"][1] == 1  # kLiteRtHwAcceleratorCpu
+    _, signature, inputs, _, outputs, buffers = given["run"]
+    assert (signature.value, inputs.value, outputs.value) == (0, 0, 2)
+    assert len(buffers) == 2

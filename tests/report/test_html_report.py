@@ -104,6 +104,18 @@ def test_every_quantized_tensor_has_a_row_with_grid_range_readers_author_and_rea
     assert cells.row("conv/kernel")[2] == "int8 symmetric, narrow, per channel (axis -1)"
 
 
+def test_a_row_names_the_group_whose_scale_a_tensor_shares_and_the_site_of_every_pair():
+    plan = make_plan()
+    behind = Placement("output", "skip", "skip", "skip", ACTIVATION, "its readers", "default", scale_group="image")
+    cells = Cells(
+        render_html_report(make_run(curves=(), plan=dataclasses.replace(plan, placements=(*plan.placements, behind))))
+    )
+
+    assert cells.row("skipshares the scale of image")[4] == "skip (output)"
+    assert cells.row("conv/kernel")[4] == "conv (kernel)"
+    assert cells.row("image")[4] == "conv (input 0)skip (input 0)"
+
+
 def test_every_value_left_in_float_has_a_row_with_its_reason():
     cells = Cells(render_html_report(make_run(curves=())))
 

@@ -156,6 +156,14 @@ def test_the_quantizers_of_saved_classes(dense, kind, settings, expected):
     assert told(config_of({"class_name": kind, "config": settings}, dense, {}.get)) == expected
 
 
+def test_weights_are_on_tfmots_narrow_symmetric_grid_and_values_on_the_whole_asymmetric_one(dense):
+    found = config_of({"class_name": "Default8BitQuantizeConfig", "config": DENSE}, dense, {}.get)
+
+    assert [(spec.symmetric, spec.narrow_range) for spec in (found.weights["kernel"].spec, found.activation.spec)] == [
+        (True, True), (False, False),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("activation", "settings", "output"),
     [

@@ -151,3 +151,8 @@ def test_a_shared_weight_without_a_zero_point(tmp_path):
     inputs = {"x": np.random.default_rng(0).normal(size=(1, 2, 4, 4)).astype(np.float32)}
     plain = run_session(make_session(onnx.load(path), optimized=False), inputs)
     np.testing.assert_allclose(run_file_exactly(path, inputs)[0], plain["out_dq"], atol=0.11)
+
+
+def test_the_processor_is_asked_without_a_word(capfd):
+    kernels_saturate.__wrapped__()
+    assert capfd.readouterr().err == ""

@@ -57,3 +57,19 @@ def test_the_weight_of_a_layer_that_no_table_knows_is_quantized_over_its_last_ax
     keras.Model(image := keras.Input((3,)), wrapper(image))
     ((name, _, spec),) = wrapper.weights_by_values()
     assert (name, spec.axis, spec.narrow_range) == ("mix", 1, True)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "sources"),
+    [
+        (lambda: keras.layers.Dense(2, name="head"), (None, 3), ["head/input 0"]),
+        (lambda: keras.layers.Add(name="sum"), [(None, 3), (None, 3)], ["sum/input 0", "sum/input 1"]),
+    ],
+    ids=["one", "two"],
+)
+def test_a_wrapper_that_was_never_called_is_built_from_shapes(layer, shape, sources):
+    wrapper = WeightedBaseQuantizeWrapper(layer())
+    wrapper.build(shape)
+
+    assert [pair.tensor for pair in wrapper._input_quantizers] == sources
+    assert wrapper.built
