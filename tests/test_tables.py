@@ -28,6 +28,16 @@ def test_long_texts_go_on_below_and_nothing_is_lost():
     assert " ".join(filter(None, columns[2])) == reason.strip()
 
 
+def test_names_with_hyphens_stay_whole_where_they_fit():
+    (_, _, *lines) = text_table(("a", "why"), [("x", "leave-in-float " * 20)]).splitlines()
+    assert {word for line in lines for word in line.split()} == {"x", "leave-in-float"}
+
+
+def test_many_columns_become_as_narrow_as_one_letter():
+    text = text_table([f"name {number}" for number in range(31)], [["some"] * 31])
+    assert max(map(len, text.splitlines())) <= WIDTH
+
+
 def test_a_table_without_rows_has_a_head():
     assert text_table(("layer", "why"), []) == "layer  why\n-----  ---"
 

@@ -54,7 +54,8 @@ def stale_statistics(evidence: Evidence) -> Iterator[Finding]:
             worst = (off, call.node.layer, tensor, text)
     if worst is not None:
         off, name, tensor, text = worst
-        more = f"; {count - 1} more normalizations are off" if count > 1 else ""
+        others = f"{count - 1} more normalizations are" if count > 2 else "one more normalization is"
+        more = f"; {others} off" if count > 1 else ""
         fix = statistics_taken("take the statistics of the normalizations from data like these, and calibrate anew")
         # No site has this error, which is there without quantization; it is weighed against the error of quantization.
         share = off / (off + evidence.noise.total)

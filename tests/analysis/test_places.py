@@ -1,12 +1,13 @@
 """Pairs of layers that merge, pool or activate: where they may be, and that a search puts them there."""
 
 import pytest
+from mock_graphs import GraphMaker
 from searched_nets import read, watch_of
 
 import qdq_workbench as qdq
 from qdq_workbench.analysis import search as searching
 from qdq_workbench.analysis.levels import FLOAT, pairs_level, raise_layers
-from qdq_workbench.analysis.places import by_traffic, can_move_pairs, pair_levels, pairs_of
+from qdq_workbench.analysis.places import by_traffic, can_move_pairs, every_pair_level, pair_levels, pairs_of
 from qdq_workbench.errors import SpecError
 
 
@@ -31,6 +32,20 @@ def test_every_place_is_a_level_and_each_file_comes_once(residual):
     assert pairs_of(plan) in stem
     assert FLOAT in pair_levels(plan, ["pool"]), "the plan quantizes what it reads"
     assert by_traffic(plan, {"pool": ("pool",), "a_add": ("a_add", "b_add")}) == ["a_add", "pool"]
+
+
+@pytest.mark.parametrize(("count", "single"), [(4, ["0", "1", "2", "3"]), (5, [])])
+def test_a_merge_of_many_tensors_has_pairs_on_all_of_its_inputs_or_on_none(count, single):
+    maker = GraphMaker()
+    branches = [maker.add("Conv2D", f"conv_{number}", "image") for number in range(count)]
+    plan = qdq.plan_placement(maker.graph(maker.add("Add", "sum", *branches)), target="tensorrt")
+
+    levels = every_pair_level(plan, ["sum"])
+
+    every = ", ".join(map(str, range(count)))
+    assert [level for level in levels if level.endswith("without output") and level != FLOAT] == [
+        f"inputs {which} without output" for which in (*single, every)
+    ]
 
 
 @pytest.mark.parametrize("level", ["input 0", "inputs 0", "output", "inputs  with output"])

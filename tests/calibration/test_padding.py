@@ -33,6 +33,8 @@ def test_a_layer_that_does_not_support_masking_reads_padding():
     # A layer of the user's own may pass on a mask that belongs to other axes.
     assert mask_of(masked(np.zeros((2, 4, 3)), np.ones((2, 3), bool))) is None
     assert mask_of(masked(np.zeros(2), np.ones((2, 3), bool))) is None
+    per_step = masked(np.zeros((2, 3)), np.ones((2, 3), bool))  # one value per step
+    assert mask_of(per_step) is per_step._keras_mask
 
 
 def test_values_of_tensors_come_with_their_masks():

@@ -8,7 +8,7 @@ import pytest
 from keras import layers
 
 import qdq_workbench as qdq
-from qdq_workbench.conversion.engine.configs import copy_from_attributes
+from qdq_workbench.conversion.engine.configs import config_from_attributes, copy_from_attributes, in_float32
 from qdq_workbench.errors import UnsupportedModelError
 
 DATA = np.random.default_rng(0).normal(size=(4, 6)).astype("float32")
@@ -120,3 +120,27 @@ def test_a_layer_of_keras_that_writes_no_configuration_is_copied(tmp_path):
     qdq.calibrate(q_model, DATA, verbose=False)
     q_model.save(tmp_path / "q.keras")
     np.testing.assert_array_equal(keras.models.load_model(tmp_path / "q.keras")(DATA), q_model(DATA))
+
+
+def test_what_is_kept_under_the_name_of_an_argument_or_behind_an_underscore_is_found():
+    class Private(layers.Layer):
+        def __init__(self, scale, shift=1.0, **settings):
+            super().__init__(**settings)
+            self._scale, self.shift = scale, shift
+
+        def get_config(self):
+            return super().get_config()
+
+    config = config_from_attributes(Private(3.0, name="own"))
+    assert (config["name"], config["scale"], config["shift"]) == ("own", 3.0, 1.0)
+
+
+@pytest.mark.parametrize("name", ["float64", "float32", "bfloat16", "mixed_float16"])
+def test_a_configuration_in_float32_has_no_other_precision_at_any_depth(name):
+    def policy(name):
+        return {"class_name": "DTypePolicy", "config": {"name": name}}
+
+    def config(name):
+        return {"units": 2, "dtype": policy(name), "cells": [{"dtype": policy(name)}, ("relu", policy("int32"))]}
+
+    assert in_float32(config(name)) == config("float32")

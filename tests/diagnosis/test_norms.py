@@ -43,3 +43,26 @@ def test_a_normalization_of_another_axis_is_not_compared_with_channels():
     qdq.calibrate(q_model, x, verbose=False)
     evidence = read_evidence(q_model, read_samples(q_model, x), types.SimpleNamespace(total=0.0))
     assert not list(stale_statistics(evidence))
+
+
+@pytest.mark.parametrize(("stale", "told"), [("first", "first"), ("second", "second"), ("both", "second")])
+def test_a_variance_alone_may_be_stale_and_the_worst_normalization_is_told(stale, told):
+    rows = keras.Input((3,), name="rows")
+    model = keras.Model(rows, [layers.BatchNormalization(name=name)(rows) for name in ("first", "second")])
+    x = np.random.default_rng(0).normal(size=(64, 3)).astype("float32")
+    estimate_statistics(model, x, verbose=False)
+    for name, factor in (("first", 4.0), ("second", 16.0)):
+        if stale in (name, "both"):
+            variance = model.get_layer(name).moving_variance
+            variance.assign(variance * factor)
+    spec = qdq.QuantizationSpec()
+    for name in ("first", "second"):
+        spec.add(name, quantize_input=True)
+    q_model = qdq.quantize_model(model, quantization_spec=spec)
+    qdq.calibrate(q_model, x, verbose=False)
+    evidence = read_evidence(q_model, read_samples(q_model, x), types.SimpleNamespace(total=0.0))
+
+    (finding,) = stale_statistics(evidence)
+
+    assert finding.layer == told
+    assert ("; one more normalization is off" in finding.evidence) == (stale == "both")

@@ -256,6 +256,8 @@ def test_a_float_file_is_called_one(tmp_path):
     assert report.notes == ("nothing in this file is quantized, so there was nothing to check: it has no Q/DQ pair",)
     assert "nothing in this file is quantized" in report.summary()
     assert lint(good, tmp_path).notes == ()
+    weights_alone = lint(lambda f: f.node("Conv", ["x", f.weight("w")], "conv", pads=[1, 1, 1, 1]), tmp_path)
+    assert (weights_alone.pairs, weights_alone.weights, weights_alone.notes) == (0, 1, ())
 
 
 def negative(scales, zeros, *, activation=False):

@@ -13,6 +13,7 @@ import qdq_workbench as qdq
 from qdq_workbench.conversion.engine.rebuild import Rebuilder
 from qdq_workbench.graph_builder import bind_graph
 from qdq_workbench.graph_builder.contents import content
+from qdq_workbench.graph_builder.trace import trace_call
 
 X = np.random.default_rng(0).normal(size=(2, 1500)).astype(np.float32)
 #: NumPy writes the first and the last elements of so large an array.
@@ -140,3 +141,31 @@ def test_a_form_keeps_nothing_alive_and_equals_no_form_of_what_is_gone():
     assert form != again
     assert content(1) != content(True) != content(1.0)
     assert content(np.array(["a", None], object)) == content(np.array(["a", None], object))
+
+
+def test_the_last_states_of_a_layer_are_remembered(monkeypatch):
+    x = keras.Input((1500,), name="x")
+    layer = Settled(name="settled")
+    model = keras.Model(x, layer(x))
+    traced = []
+
+    def counted(*arguments):
+        traced.append(layer.listed[1])
+        return trace_call(*arguments)
+
+    monkeypatch.setattr("qdq_workbench.graph_builder.composites.trace_call", counted)
+    for scale in (3.0, 4.0, 5.0, 6.0, 7.0, 7.0, 5.0):
+        layer.listed = [1.0, scale]
+        bind_graph(model)
+
+    assert traced == [3.0, 4.0, 5.0, 6.0, 7.0]
+
+
+def test_arguments_behind_that_of_training_keep_their_values():
+    class Staged(Settled):
+        def call(self, x, training=None, other=None):
+            return self.inner(x if other is None else x * other)
+
+    x, layer = keras.Input((1500,), name="x"), Staged(name="staged")
+    model = keras.Model(x, layer(x, None, ops.relu(x)))
+    np.testing.assert_allclose(copied(model)(X), model(X), rtol=1e-5, atol=1e-5)

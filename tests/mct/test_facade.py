@@ -211,6 +211,7 @@ def test_the_rounding_of_the_weights_is_learned(tmp_path):
     ("arguments", "message"),
     [
         ({"n_iter": 0}, "n_iter must be an integer from 1 on"),
+        ({"n_iter": True}, "n_iter must be an integer from 1 on. Received: n_iter=True"),
         ({"n_iter": 5, "optimizer": "adam"}, r"optimizer of a GradientPTQConfig is not available.*learning_rate="),
         ({"n_iter": 5, "loss": print}, "loss of a GradientPTQConfig is not available.*mean squared"),
         ({"n_iter": 5, "log_function": print}, "log_function of a GradientPTQConfig is not available.*progress="),

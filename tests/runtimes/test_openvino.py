@@ -50,6 +50,27 @@ def test_rows(chained, entry, layer, rule):
     assert found.documentation.startswith("https://docs.openvino.ai/")
 
 
+@pytest.mark.parametrize(
+    ("shape", "constant", "rule"),
+    [
+        ((None, 8, 8, 4), [], "ELEMENTWISE"),
+        ((None, 8, 8, 4), [4], "ELEMENTWISE"),
+        ((None, 8, 8, 4), [8, 8, 4], "CONSTANT"),
+        ((None, 4), [4], "ELEMENTWISE"),
+        ((None, 8, 4), [1], "ELEMENTWISE"),
+        ((None, 8, 4), [4], "CONSTANT"),  # of sequences the file holds no channels first
+    ],
+)
+def test_a_constant_that_is_added_is_a_part_of_the_pair_behind_it_if_it_has_one_value_per_channel(
+    shape, constant, rule
+):
+    maker = GraphMaker(shape=shape)
+    before = maker.add("ReLU", "r", "image", shape=shape)
+    settings = {"constant_shape": constant}
+    graph = maker.graph(maker.add("Add", "sum", before, shape=shape, is_operation=True, settings=settings))
+    assert explained(graph, name="sum", quantize_output=True).for_layer("sum").rule == f"OV-{rule}"
+
+
 def test_a_range_that_is_shared_with_negative_values_does_not_start_at_0():
     maker = GraphMaker("image", "other")
     joined = maker.add("Concatenate", "join", maker.add("ReLU", "r", "image"), "other")

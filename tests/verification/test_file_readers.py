@@ -1,0 +1,31 @@
+"""What a layer of a file reads against its plan: on small files; test_writer_faults.py plants faults in the writer."""
+
+import numpy as np
+from mock_graphs import GraphMaker
+from pass_graphs import model_of
+
+import qdq_workbench as qdq
+from qdq_workbench.verification.file_readers import reader_differences
+
+PAIR = [
+    ("QuantizeLinear", "image,s,z", "image/QuantizeLinear"),
+    ("DequantizeLinear", "image/QuantizeLinear,s,z", "image/DequantizeLinear"),
+]
+GRID = {"s": np.float32(0.1), "z": np.uint8(0)}
+
+
+def differences(reads, **entry):
+    """Return what is told of a file in which a Softmax behind a Dropout reads one of two tensors."""
+    maker = GraphMaker()
+    spec = qdq.QuantizationSpec()
+    spec.add(**entry)
+    graph = maker.graph(maker.add("Softmax", "loud", maker.add("Dropout", "drop", "image")))
+    plan = qdq.plan_placement(graph, quantization_spec=spec, target="onnxruntime")
+    rows = [*PAIR, ("Softmax", reads, "loud"), ("Tanh", "image/DequantizeLinear", "other")]
+    return list(reader_differences(plan, model_of(rows, {"image": (1, 4)}, "loud,other", GRID)))
+
+
+def test_a_pair_in_front_of_what_vanishes_is_read_by_what_is_behind_it():
+    assert differences("image/DequantizeLinear", name="drop", quantize_input=True) == []
+    (told,) = differences("image", name="drop", quantize_input=True)
+    assert told == "'loud' reads the tensor of the pair 'image' in float, beside the pair"
