@@ -21,6 +21,7 @@ import pytest
 import seeds
 from project import ROOT
 from slow_first import slow_first
+from untuned_data import UntunedData
 
 # A shell that starts a command in the background lets it ignore Ctrl-C, which several tests send to themselves.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -62,6 +63,7 @@ def pytest_configure(config):
     config.pluginmanager.register(seeds.Seeds(config.getoption("--seed")))
     config.pluginmanager.register(leaks.Leaks())
     config.pluginmanager.register(old_graphs.OldGraphs())
+    config.pluginmanager.register(UntunedData())
 
 
 def pytest_addoption(parser):
