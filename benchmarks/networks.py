@@ -46,7 +46,7 @@ NETWORKS: dict[str, Callable[[], keras.Model]] = {
 def in_batches(images: np.ndarray, size: int) -> tf.data.Dataset:
     """Return images in batches, for times by the clock.
 
-    The iterator of a dataset that TensorFlow tunes, as that of arrays, ends with a wait: until 10, 30, 70, 150 and so on
+    The iterator of a dataset that TensorFlow tunes, as that of arrays, ends with a wait: until 10, 30, 70, 150 ...
     milliseconds after its beginning (TensorFlow 2.21).
     """
     options = tf.data.Options()
