@@ -352,6 +352,7 @@ def test_the_tool_lists_contracts_and_says_what_changed(tmp_path, capsys):
     assert show_passes.main([]) == 0
     told = capsys.readouterr().out
     assert all(f"\n  {name}\n" in told for name in PASSES)
+    assert all(f"\n    refuses  {graph_pass.refuses}\n" in told for graph_pass in PASSES.values())
     keras.utils.set_random_seed(0)
     images().save(tmp_path / "model.keras")
     assert show_passes.main([str(tmp_path / "model.keras"), "--target", "tensorrt"]) == 0
@@ -359,3 +360,7 @@ def test_the_tool_lists_contracts_and_says_what_changed(tmp_path, capsys):
     assert "joined: fold_pads: -1 Pad; changed " in "\n".join(lines)
     assert "float: restore_batched_matmul: nothing" in lines
     assert not any(line.startswith("int32 biases") for line in lines)  # TensorRT wants float biases
+    rows = keras.Input((4,), name="rows")
+    keras.Model(rows, layers.Dense(2, name="dense")(rows)).save(tmp_path / "dense.keras")
+    assert show_passes.main([str(tmp_path / "dense.keras")]) == 0
+    assert "\nint32 biases" in capsys.readouterr().out, "the default is ONNX Runtime"

@@ -110,6 +110,16 @@ class TestRanges:
         call(tf.constant([-1.0, 1.0]), tf.constant(True))
         np.testing.assert_array_equal(ends(variables), (-1.0, 1.0))
 
+    def test_a_subclass_that_updates_no_range_keeps_the_one_it_was_given(self):
+        class Given(LastValueQuantizer):
+            updates_range = False
+
+        quantizer = Given()
+        variables = built(quantizer)
+        quantizer.write_range(variables, np.float32(-1.0), np.float32(3.0))
+        quantizer(BATCHES[1], True, variables)
+        assert ends(variables) == (-1.0, 3.0)
+
     @pytest.mark.parametrize("bad", [[np.nan, 1.0], [-np.inf, 1.0], [0.0, np.inf], []])
     @pytest.mark.parametrize("cls", LEARNING)
     def test_a_batch_without_a_range_changes_nothing(self, cls, bad):

@@ -73,6 +73,19 @@ def test_layers_and_pairs_are_counted_as_in_the_bench(tmp_path):
     assert "2 in INT8, 1 in float, 1 vanish, 1 input" in bench.view.pane(InspectorPane)._details.value
 
 
+def test_each_call_of_a_shared_layer_tells_what_it_reads_itself_and_the_weights_of_all(tmp_path):
+    images = [keras.Input((4,), name=name) for name in ("one", "other")]
+    dense = keras.layers.Dense(2, name="dense")
+    plan = qdq.plan_placement(keras.Model(images, [dense(image) for image in images]), target="onnxruntime")
+
+    details = data_of(write_graph_page(plan, tmp_path / "graph.html").read_text(encoding="utf-8"))["details"]
+
+    first, second = ({what for what, _, _ in details[call.name]} for call in plan.graph.calls("dense"))
+    assert first - second == {"input one"}
+    assert second - first == {"input other"}
+    assert "weight kernel" in first
+
+
 def test_names_are_data_only(tmp_path):
     name = "<_script><script>alert(1)<_script><!--"
     image = keras.Input((4,), name="image")

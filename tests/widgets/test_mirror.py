@@ -90,6 +90,12 @@ def test_a_number_out_of_bounds_and_an_index_that_is_none_change_nothing():
     assert one.value == "a"
 
 
+def test_of_tabs_of_which_none_is_chosen_the_first_is_drawn():
+    tabs = widgets.Tab(children=[widgets.HTML("a"), widgets.HTML("b")], titles=["First", "Second"])
+    tabs.selected_index = None
+    assert node_of(tabs)["index"] == 0
+
+
 def test_what_changes_later_is_drawn_and_what_is_new_is_followed():
     box, note = widgets.VBox(), widgets.HTML("before")
     page = Page(Mirror([box]))

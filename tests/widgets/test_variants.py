@@ -1,12 +1,17 @@
 """Variants: what the target makes of them, and how two of them differ."""
 
+import dataclasses
+
+import keras
 import numpy as np
 import pytest
 from small_benches import tiny_data, tiny_model
 
+import qdq_workbench as qdq
 from qdq_widgets import Workbench
 from qdq_widgets.errors import BenchError
 from qdq_widgets.panes.variants import VariantsPane
+from qdq_widgets.variants import coverage
 
 
 @pytest.fixture
@@ -22,6 +27,31 @@ def test_a_variant_says_how_much_of_the_work_its_target_does_in_int8(two):
     whole, less = two.variants
     assert less.int8 == two.explanation.coverage["macs"]
     assert 0 <= less.int8 < whole.int8 <= 1
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_shared_layer_is_quantized_where_all_of_its_calls_are(order):
+    rows = [keras.Input((4,), name=name) for name in ("one", "other")]
+    read = [rows[0], keras.layers.ReLU(name="relu")(rows[1])]
+    dense = keras.layers.Dense(2, name="dense")
+    spec = qdq.QuantizationSpec()
+    spec.add("dense", quantize_input=False, quantize_weight=True)
+    spec.add("relu", quantize_input=True, quantize_output=True)
+    model = keras.Model(rows, [dense(read[place]) for place in order])
+    plan = qdq.plan_placement(model, "partial", spec, target="tensorrt")
+    calls = [plan.input_placement(call.name, 0) is not None for call in plan.graph.calls("dense")]
+
+    assert calls == [place == 1 for place in order]
+    assert coverage(plan) == (0, 1)
+
+
+def test_variants_of_a_folder_that_kept_no_weights_are_not_measured(two):
+    kept = two._variants.by_name
+    kept.update({name: dataclasses.replace(variant, stage="trained") for name, variant in kept.items()})
+    before = two.variants
+
+    assert two.measure_variants() == before
+    assert [variant.size for variant in before] == [None, None]
 
 
 def test_two_variants_are_compared_pair_by_pair(two):
