@@ -497,6 +497,17 @@ model = keras.Model(x, seq(layers.RepeatVector(3, name='repeat')(x)))
         target="onnxruntime",
     ),
     Finding(
+        "two resizings, the second by pixels of a size inferred from a scale that float32 had rounded down",
+        """
+x = keras.Input((5, 5, 4), name='x')
+y = layers.Resizing(7, 5, interpolation='bilinear', name='up')(x)
+y = layers.Resizing(5, 5, interpolation='nearest', name='down')(y)
+model = keras.Model(x, layers.ConvLSTM1D(2, 2, padding='same', name='rnn')(y))
+""",
+        target="openvino",
+        seed=9999,
+    ),
+    Finding(
         "a transposed convolution with more stride than kernel, whose shape ONNX could not infer for its negative pads",
         """
 x = keras.Input((8, 1), name='x')

@@ -31,6 +31,7 @@ from qdq_workbench.export.keras_side.handlers import HANDLERS
 from qdq_workbench.export.keras_side.stable_order import in_stable_order, number_functions
 from qdq_workbench.export.keras_side.trace import EndNames, trace
 from qdq_workbench.export.keras_side.transposed_convolutions import transposed_convolutions
+from qdq_workbench.onnx_graph.resizes import with_inferred_shapes
 
 if TYPE_CHECKING:
     import onnx
@@ -76,10 +77,7 @@ def convert_float(cut: CutModel, *, opset: int, dynamic_batch: bool) -> FloatGra
     if opset > MAX_TF2ONNX_OPSET:
         model = _upgrade(model, opset)
     in_stable_order(model)
-    from onnx import shape_inference
-
-    # `data_prop` follows the values of sizes that are computed at run time.
-    return FloatGraph(shape_inference.infer_shapes(model, data_prop=True), ends, scopes)
+    return FloatGraph(with_inferred_shapes(model), ends, scopes)
 
 
 def _translate(concrete: Any, input_ends: set[str], opset: int) -> onnx.ModelProto:

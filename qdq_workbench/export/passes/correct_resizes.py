@@ -1,8 +1,7 @@
 """Resizing by factors that float32 rounds: the scales are corrected, or the pixels taken by Gather.
 
-ONNX computes the size as `floor(size * scale)`. From 3 pixels to 5, the scale 5/3 is 1.6666666 in float32, and
-3 * 1.6666666 is below 5: the result is one pixel short. With the scale raised, or even without, the nearest pixel may
-differ from TensorFlow's: from 6 pixels to 5, the third lies at 2.5 / (5/6), which is 3 or a little less.
+With the scale raised (see `qdq_workbench.onnx_graph.resizes`), or even without, the nearest pixel may differ from
+TensorFlow's: from 6 pixels to 5, the third lies at 2.5 / (5/6), which is 3 or a little less.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ import numpy as np
 
 from qdq_workbench.export.passes.contract import GraphPass, nodes_where
 from qdq_workbench.onnx_graph.graph import Graph, Node
+from qdq_workbench.onnx_graph.resizes import raised_scales
 
-_CLOSE = 1e-4
 _HALF_PIXEL = b"tf_half_pixel_for_nn"
 
 
@@ -39,7 +38,7 @@ def _correction(graph: Graph, node: Node) -> tuple[np.ndarray, dict[int, np.ndar
     scales, shape = graph.constant(node.inputs[2]), graph.shape(node.inputs[0])
     if scales is None or shape is None or len(shape) != len(scales):
         return None
-    raised = np.array([_raised(np.float32(s), size) for s, size in zip(scales, shape, strict=True)], np.float32)
+    raised = raised_scales(scales, shape)
     pixels = _corrected_pixels(raised, shape) if _is_nearest(node) else {}
     return (raised, pixels) if pixels or not np.array_equal(raised, scales) else None
 
@@ -87,19 +86,6 @@ def _pick_pixels(graph: Graph, node: Node, scales: np.ndarray, pixels: dict[int,
         return
     rest = graph.add_constant(f"{node.name}/scales", scales)
     graph.set_inputs(node, [tensor, node.inputs[1], rest, *node.inputs[3:]])
-
-
-def _raised(scale: np.float32, size: int | None) -> np.float32:
-    if size is None:
-        return scale
-    meant = round(float(scale) * size)
-    # A scale that does not aim at a whole size: its result is rounded down as meant.
-    if abs(float(scale) * size - meant) > _CLOSE:
-        return scale
-    # In float64: a product that is large enough here is so after rounding to float32, too.
-    while math.floor(size * float(scale)) < meant:
-        scale = np.nextafter(scale, np.float32(np.inf))
-    return scale
 
 
 PASS = GraphPass(
