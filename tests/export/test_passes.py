@@ -39,6 +39,7 @@ from qdq_workbench.verification.lowered import lowering_differences
 from qdq_workbench.verification.presence import presence_differences
 
 PASSES = {graph_pass.name: graph_pass for stage in order.STAGES for graph_pass in stage.passes}
+_CONVERTED, _CUTS = {}, {}  # what `building` converts once
 
 
 #: Passes without which the files of these models compute the same with the same kernels.
@@ -60,6 +61,9 @@ UNCHANGED = {"", "the same file"}
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
     """The models, each with the path of its file and the passes that worked on it; every contract was kept."""
+    # A worker that takes tests from another one makes the models a second time, with equal names and other numbers.
+    _CONVERTED.clear()
+    _CUTS.clear()
     found = {}
     # The cheapest first: one each is enough.
     for make in (in_blocks, partly_float, centered, volumes, sequences, transformed, images, looping):
@@ -71,9 +75,6 @@ def exported(tmp_path_factory):
         path = qdq.export_onnx(q_model, path.with_name("half.onnx"), float_type="float16").path
     found["half"] = (q_model, path, seen.working)
     return found
-
-
-_CONVERTED, _CUTS = {}, {}
 
 
 @pytest.fixture
