@@ -168,6 +168,14 @@ def test_a_file_that_computes_something_else_is_told_although_the_tensors_cannot
     assert "the converter refuses the file that would tell" in note
 
 
+def test_a_file_of_a_model_without_pairs_that_computes_something_else_is_told(tmp_path):
+    image = keras.Input((4,), name="image")
+    q_model = qdq.quantize_model(keras.Model(image, Fickle(name="fickle")(image)))
+    notes = qdq.export_tflite(q_model, tmp_path / "model.tflite").notes
+    (note,) = (each for each in notes if "NOT accurate" in each)
+    assert "no pair" in note
+
+
 def test_an_accurate_file_carries_no_warning(tmp_path):
     assert qdq.export_tflite(quantized(residual_net), tmp_path / "model.tflite").notes == ()
 

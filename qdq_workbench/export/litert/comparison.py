@@ -50,6 +50,8 @@ def divergence_warning(q_model: QuantizedModel, read: FakeQuantModel, names: Nam
     activations, whatever the width of the model. An open batch size is None.
     """
     warning = "The file is NOT accurate: its outputs are far from the Keras model's. Compare both on your own data. "
+    if not read.pairs:
+        return warning + "The model has no pair, so look at its float layers."
     probe = functional_model(read.model._inputs_struct, list(read.pairs.values()))  # noqa: SLF001 - as in `convert`
     ends = [f"pair_{index:05d}" for index in range(len(read.pairs))]
     inputs = random_inputs(q_model, max(_SAMPLES, batch or 1))
