@@ -23,6 +23,14 @@ from qdq_workbench.graph.operators import WITH_BODIES
 Shape = tuple[int | None, ...]
 
 
+def static_shape(value: onnx.ValueInfoProto) -> Shape | None:
+    """Return the shape that a file states for a tensor, with None for open sizes; None where the rank is unknown."""
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        return None
+    return tuple(size.dim_value if size.HasField("dim_value") else None for size in tensor.shape.dim)
+
+
 @dataclasses.dataclass(eq=False)
 class Node:
     """One operation.
@@ -122,9 +130,9 @@ class Graph:
         return copied
 
     def _learn_shape(self, value: onnx.ValueInfoProto) -> None:
-        tensor = value.type.tensor_type
-        if tensor.HasField("shape"):
-            self.shapes[value.name] = tuple(d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim)
+        shape = static_shape(value)
+        if shape is not None:
+            self.shapes[value.name] = shape
 
     def _load(self, proto: onnx.NodeProto) -> None:
         if proto.op_type == "Constant" and proto.attribute[0].name == "value":

@@ -7,15 +7,16 @@ ONNX computes the size as `floor(size * scale)`. From 3 pixels to 5, the scale 5
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import onnx
 
+from qdq_workbench.onnx_graph.graph import Shape, static_shape
+
 _CLOSE = 1e-4
 
 
-def raised_scales(scales: np.ndarray, shape: Sequence[int | None]) -> np.ndarray:
+def raised_scales(scales: np.ndarray, shape: Shape) -> np.ndarray:
     """Return the scales of a Resize, raised where they give a size that is one less than meant."""
     return np.array([_raised(np.float32(s), size) for s, size in zip(scales, shape, strict=True)], np.float32)
 
@@ -26,12 +27,14 @@ def with_inferred_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
     while True:
         # `data_prop` follows the values of sizes that are computed at run time.
         inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+        values = (*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output) if resizes else ()
+        shapes = {value.name: static_shape(value) for value in values}
         # One by one: the shapes behind the first that is raised are inferred again.
-        if not any(_raise(model, node, _shape(inferred, node.input[0])) for node in resizes):
+        if not any(_raise(model, node, shapes.get(node.input[0])) for node in resizes):
             return inferred
 
 
-def _raise(model: onnx.ModelProto, node: onnx.NodeProto, shape: list[int | None] | None) -> bool:
+def _raise(model: onnx.ModelProto, node: onnx.NodeProto, shape: Shape | None) -> bool:
     """Raise the scales of a Resize; return whether any is another one then."""
     held = next((each for each in model.graph.initializer if each.name == node.input[2]), None)
     if held is None or shape is None:
@@ -48,15 +51,6 @@ def _raise(model: onnx.ModelProto, node: onnx.NodeProto, shape: list[int | None]
     model.graph.initializer.append(onnx.numpy_helper.from_array(raised, name))
     node.input[2] = name
     return True
-
-
-def _shape(model: onnx.ModelProto, tensor: str) -> list[int | None] | None:
-    """Return the inferred shape of a tensor, with None for open sizes; None where the rank is unknown."""
-    values = (*model.graph.input, *model.graph.value_info, *model.graph.output)
-    found = next((value.type.tensor_type for value in values if value.name == tensor), None)
-    if found is None or not found.HasField("shape"):
-        return None
-    return [size.dim_value if size.HasField("dim_value") else None for size in found.shape.dim]
 
 
 def _raised(scale: np.float32, size: int | None) -> np.float32:

@@ -14,6 +14,7 @@ import onnxruntime
 from qdq_workbench._interrupts import safe_point
 from qdq_workbench._scratch import scratch_folder
 from qdq_workbench.errors import VerificationError
+from qdq_workbench.onnx_graph.graph import static_shape
 from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, constant_bytes
 from qdq_workbench.onnx_graph.processor import EXACT_SUMS
 
@@ -98,9 +99,8 @@ def fed_inputs(model: onnx.ModelProto) -> dict[str, tuple[tuple[int | None, ...]
     found = {}
     for value in model.graph.input:
         if value.name not in constants:
-            kind = value.type.tensor_type
-            shape = tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim)
-            found[value.name] = (shape, np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)))
+            dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+            found[value.name] = (static_shape(value) or (), np.dtype(dtype))
     return found
 
 

@@ -17,6 +17,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from qdq_workbench.errors import QuantizerError
@@ -29,6 +30,7 @@ from qdq_workbench.quantizers.numerics import SMALLEST_WIDTH, ZERO_SCALE
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 Bound = Any  # a tensor, or a float if it does not depend on the range
+_SMALLEST_NUMBER = 1.1754944e-38  # TensorFlow takes smaller ones for 0
 
 
 def fake_quantize_tensor(x: Any, minimum: Any, maximum: Any, spec: QuantizerSpec) -> Any:
@@ -280,6 +282,18 @@ def within(upstream: Any, x: Any, low: Bound, high: Bound, *, xla: bool) -> Any:
     if several or xla or tf.config.list_physical_devices("GPU"):
         return _mask_plain(upstream, x, low, high)
     return _mask_fused(upstream, x, low, high)
+
+
+def above(bound: Bound) -> Bound:
+    """Return the float32 number next to a bound from above, with which `within` leaves the bound itself out."""
+    if isinstance(bound, float):
+        return float(np.nextafter(np.float32(bound), np.float32(np.inf))) if bound else _SMALLEST_NUMBER
+    return tf.where(bound == 0.0, _SMALLEST_NUMBER, tf.math.nextafter(bound, np.float32(np.inf)))
+
+
+def below(bound: Bound) -> Bound:
+    """Return the float32 number next to a bound from below."""
+    return -above(-bound)
 
 
 def _mask_fused(upstream: Any, x: Any, low: Any, high: Any) -> Any:

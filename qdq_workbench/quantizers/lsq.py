@@ -26,12 +26,11 @@ import tensorflow as tf
 from qdq_workbench.quantizers import numerics, replicas
 from qdq_workbench.quantizers._xla import chosen, traced_for_xla
 from qdq_workbench.quantizers.block_tensors import reduced
-from qdq_workbench.quantizers.fake_quantize import along_axis, grid_tensors, nearest_codes, within
+from qdq_workbench.quantizers.fake_quantize import above, along_axis, below, grid_tensors, nearest_codes, within
 from qdq_workbench.quantizers.gradients import custom_gradient
 from qdq_workbench.quantizers.quantizer import Quantizer
 
 _SMALLEST_STEP = 2.0**-60
-_SMALLEST_NUMBER = 1.1754944e-38  # TensorFlow takes smaller ones for 0
 
 
 class _PositiveStep(keras.constraints.Constraint):
@@ -182,7 +181,7 @@ class LSQQuantizer(Quantizer):
 
             def gradients(upstream: Any) -> tuple[Any, Any]:
                 wide = tf.cast(upstream, tf.float32)
-                inside = within(wide, place, _above(code_low), _below(code_high), xla=traced_for_xla())
+                inside = within(wide, place, above(code_low), below(code_high), xla=traced_for_xla())
                 of_values = tf.cast(inside, upstream.dtype)
                 if moves is None:
                     return of_values, tf.zeros_like(step)
@@ -307,15 +306,3 @@ class LSQQuantizer(Quantizer):
     def _total(self, gradient: Any) -> Any:
         """Add up a gradient over the values that share a step."""
         return reduced(tf.reduce_sum, gradient, self.spec)
-
-
-def _above(code: Any) -> Any:
-    """Return the number next to a code from above, so that `within` leaves the code itself out."""
-    if isinstance(code, float):
-        return float(np.nextafter(np.float32(code), np.float32(np.inf))) if code else _SMALLEST_NUMBER
-    return tf.where(code == 0.0, _SMALLEST_NUMBER, tf.math.nextafter(code, np.float32(np.inf)))
-
-
-def _below(code: Any) -> Any:
-    """Return the number next to a code from below."""
-    return -_above(-code)

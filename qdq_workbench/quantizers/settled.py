@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from qdq_workbench.quantizers._xla import traced_for_xla
 from qdq_workbench.quantizers.all_values import AllValuesQuantizer
-from qdq_workbench.quantizers.fake_quantize import grid_tensors, on_grid, within
+from qdq_workbench.quantizers.fake_quantize import above, below, grid_tensors, on_grid, within
 from qdq_workbench.quantizers.fixed import FixedQuantizer
 from qdq_workbench.quantizers.gradients import custom_gradient
 from qdq_workbench.quantizers.last_value import LastValueQuantizer
@@ -34,7 +34,7 @@ from qdq_workbench.quantizers.quantizer import Quantizer
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 _OWN = {AllValuesQuantizer, FixedQuantizer, LastValueQuantizer, LSQQuantizer, MovingAverageQuantizer}
-_ABOVE_ZERO, _BELOW_SIX = 1.1754944e-38, 5.9999995  # exclude 0 and 6, where the gradient of a ReLU is 0
+_ABOVE_ZERO, _BELOW_SIX = above(0.0), below(6.0)  # exclude 0 and 6, where the gradient of a ReLU is 0
 
 
 @dataclasses.dataclass(frozen=True)

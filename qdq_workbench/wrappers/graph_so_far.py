@@ -9,14 +9,9 @@ import tensorflow as tf
 _RUNS_PYTHON = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 # Stateful operations that read variables, take arguments or call functions.
 _READS = {
-    "ReadVariableOp",
-    "ResourceGather",
-    "VariableShape",
-    "Placeholder",
-    "PartitionedCall",
-    "StatefulPartitionedCall",
+    *("ReadVariableOp", "ResourceGather", "VariableShape", "Placeholder"),
+    *("PartitionedCall", "StatefulPartitionedCall", "If", "While", "Case"),
 }
-_READS |= {"If", "While", "Case"}
 _HOLDS_FUNCTIONS: dict[str, bool] = {}  # by operation type
 
 
@@ -45,9 +40,7 @@ class GraphSoFar:
         operations = self._graph.get_operations()
         added, self._seen = operations[self._seen :], len(operations)
         if any(_holds_functions(operation) for operation in added):
-            # The library holds the called functions of every depth, so their bodies need not be followed.
-            library = self._graph.as_graph_def().library.function
-            self._runs_python |= any(node.op in _RUNS_PYTHON for held in library for node in held.node_def)
+            self._runs_python |= not _RUNS_PYTHON.isdisjoint(_kinds_in_functions(self._graph))
         self._runs_python |= any(operation.type in _RUNS_PYTHON for operation in added)
         return self._runs_python
 
@@ -57,8 +50,7 @@ def writes_nothing(graph: Any) -> bool:
 
     Of the stateful operations only those that read are known here; others may write.
     """
-    kinds = {operation.type for operation in graph.get_operations()}
-    kinds |= {node.op for held in graph.as_graph_def().library.function for node in held.node_def}
+    kinds = {operation.type for operation in graph.get_operations()} | _kinds_in_functions(graph)
     return all(kind in _READS or not _is_stateful(kind) for kind in kinds)
 
 
@@ -68,6 +60,12 @@ def depth() -> int:
     while getattr(graph, "building_function", False):
         graph, found = graph.outer_graph, found + 1
     return found
+
+
+def _kinds_in_functions(graph: Any) -> set[str]:
+    """Return the types of the operations of all functions that a graph calls."""
+    # The library holds the called functions of every depth, so their bodies need not be followed.
+    return {node.op for held in graph.as_graph_def().library.function for node in held.node_def}
 
 
 def _holds_functions(operation: Any) -> bool:

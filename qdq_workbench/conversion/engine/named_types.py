@@ -16,7 +16,7 @@ from qdq_workbench.graph_builder import BoundGraph
 from qdq_workbench.placement.plan import PlacementPlan
 
 _BFLOAT16 = "bfloat16"
-_OTHERS = frozenset({"float16", _BFLOAT16, "float64"})
+OTHER_FLOATS = frozenset({"float16", _BFLOAT16, "float64"})  # than float32
 
 
 def named_types(bound: BoundGraph, plan: PlacementPlan) -> frozenset[str]:
@@ -27,7 +27,7 @@ def named_types(bound: BoundGraph, plan: PlacementPlan) -> frozenset[str]:
     return frozenset(
         node.name
         for node in named
-        if (dtype := bound.graph.tensors[node.outputs[0]].dtype) in _OTHERS
+        if (dtype := bound.graph.tensors[node.outputs[0]].dtype) in OTHER_FLOATS
         and (dtype == _BFLOAT16 or _reaches(bound.graph, node.outputs[0], paired))
     )
 
@@ -39,7 +39,7 @@ def names_type(operation: Any) -> bool:
 
 def naming_float32(operation: Any) -> Any:
     """Return an operation of the same name and settings that names float32; one that names no other float as it is."""
-    if not names_type(operation) or keras.backend.standardize_dtype(operation.dtype) not in _OTHERS:
+    if not names_type(operation) or keras.backend.standardize_dtype(operation.dtype) not in OTHER_FLOATS:
         return operation
     made = type(operation).from_config({**operation.get_config(), "dtype": "float32"})
     made.name = operation.name

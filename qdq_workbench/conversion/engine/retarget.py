@@ -10,7 +10,7 @@ import keras
 
 from qdq_workbench._interrupts import interrupts_held
 from qdq_workbench.conversion.engine.float_view import float_view
-from qdq_workbench.conversion.engine.named_types import named_types
+from qdq_workbench.conversion.engine.named_types import OTHER_FLOATS, named_types
 from qdq_workbench.conversion.engine.quantize_model import build_quantized
 from qdq_workbench.conversion.engine.quantized_model import BEGINS_ANEW, QuantizedModel, Range, check_quantized
 from qdq_workbench.errors import UncalibratedError
@@ -122,7 +122,7 @@ def in_float32(q_model: QuantizedModel) -> QuantizedModel:
     layers = [layer for layer in inner_layers(q_model) if not isinstance(layer, keras.layers.InputLayer)]
     # The policy of an InputLayer is the global one; its tensor may have another dtype.
     used = {layer.compute_dtype for layer in layers} | {tensor.dtype for tensor in q_model.inputs}
-    if not used & {"float16", "bfloat16", "float64"} and not named_types(float_view(q_model), q_model.plan):
+    if not used & OTHER_FLOATS and not named_types(float_view(q_model), q_model.plan):
         return q_model
     return _rebuilt(q_model, q_model.plan, q_model.activation_ranges(), float32=True)
 

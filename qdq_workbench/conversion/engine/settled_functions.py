@@ -12,6 +12,7 @@ function that reads them instead of quantizing.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import logging
 import threading
@@ -268,14 +269,14 @@ class _SettledFunction:
         return self._state
 
 
+@dataclasses.dataclass
 class _ReadOnce:
     """What one of the first batches of a call of `predict` has read: the function to call, its kind and its owner."""
 
-    def __init__(self) -> None:
-        self.batches = 0
-        self.owner: Any = None
-        self.kind: Any = None
-        self.function: Any = None
+    batches: int = 0
+    owner: Any = None
+    kind: Any = None
+    function: Any = None
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ import numpy as np
 
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export.litert.fake_quant_model import FakeQuantModel
+from qdq_workbench.export.litert.float_ranges import FIXED_SCALES
 from qdq_workbench.export.litert.kernels import KERNELS
 from qdq_workbench.export.litert.supported_grids import INT16_BITS, NARROWEST_SCALE
 from qdq_workbench.export.litert.tflite_file import INT8, INT16, TFLiteFile, scales_of
@@ -25,7 +26,7 @@ from qdq_workbench.export.litert.tflite_file import INT8, INT16, TFLiteFile, sca
 _LARGEST = {8: 127, INT16_BITS: 32767}
 _SAME = 1e-5  # relative: the converter takes ranges in float32
 _FIXED = {"SOFTMAX": 2.0**-15, "LOGISTIC": 2.0**-15, "TANH": 2.0**-15, "LOG_SOFTMAX": 2.0**-11}
-_SIGMOIDS = {"TANH": 2.0**-7, "LOGISTIC": 2.0**-8}  # the int8 scales of their results where a product reads them
+_SIGMOIDS = ("TANH", "LOGISTIC")  # whose results have their int8 scales where a product reads them
 _IN_FLOAT = ("HARD_SWISH", "TILE", "LOG_SOFTMAX", "PRELU")  # which have no int16 kernel, or one that is not exact
 _COMPARING = ("GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL")  # which compare int16 codes, whatever their scales
 _POWER_OF_TWO = ("ADD", "SUB")  # their option restricts int16 scales to powers of two; converters switch it off
@@ -69,7 +70,7 @@ def _fixed_scales(file: TFLiteFile, graph: Any) -> dict[int, float]:
         if name in _SIGMOIDS:
             result = int(operator.outputs[0])
             scales = scales_of(graph.tensors[result])
-            if scales is not None and float(scales[0]) == _SIGMOIDS[name]:
+            if scales is not None and float(scales[0]) == FIXED_SCALES[name]:
                 found[result] = _FIXED[name]
     return found
 
