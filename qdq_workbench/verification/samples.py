@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import keras
 import numpy as np
 import onnx
 
 from qdq_workbench.calibration.batches import input_batches, named_inputs
 from qdq_workbench.errors import DataError
+from qdq_workbench.graph_builder import input_structure
+from qdq_workbench.onnx_graph.batches import first_batch
 from qdq_workbench.onnx_graph.sessions import fed_inputs
 
 _MAX_SAMPLES = 256
@@ -46,6 +50,20 @@ def read_samples(model: Any, data: Any, count: int = _MAX_SAMPLES) -> list[np.nd
                 f"Received: {int((~np.isfinite(np.asarray(array, np.float64))).sum())} such values"
             )
     return arrays
+
+
+def divisible_samples(proto: onnx.ModelProto, model: keras.Model, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Return the samples by input name, or one batch of a file with a fixed one if an output has no row per sample.
+
+    The model's outputs for all samples, a mean over them for instance, are not those of the file's batches.
+    """
+    batch = first_batch(proto, inputs)
+    split = [name for name, array in batch.items() if np.shape(array) != np.shape(inputs[name])]
+    if not split:
+        return dict(inputs)
+    packed = keras.tree.pack_sequence_as(input_structure(model), list(inputs.values()))
+    ends = keras.tree.flatten(model(packed, training=False))
+    return dict(inputs) if all(end.shape[:1] == inputs[split[0]].shape[:1] for end in ends) else batch
 
 
 def _has_tables(model: Any) -> bool:

@@ -49,7 +49,7 @@ from qdq_workbench.verification.lowered import lowering_differences
 from qdq_workbench.verification.parity import Parity
 from qdq_workbench.verification.report import Check, VerificationReport, check_of, first_few
 from qdq_workbench.verification.rounded_form import float_type_of, half_ends, rounded_form, type_differences
-from qdq_workbench.verification.samples import read_samples, samples_of_file
+from qdq_workbench.verification.samples import divisible_samples, read_samples, samples_of_file
 from qdq_workbench.verification.saturation import agreement_text, exact_sums_note
 from qdq_workbench.verification.structure import (
     compare_structure,
@@ -289,7 +289,7 @@ def _check_numbers(
         twin = _built_again(proto, q_model, None, conversions)
         yield from HalfParity(proto, twin, half_run, inputs).checks()
         proto = twin
-    parity = Parity(proto, q_model, inputs)
+    parity = Parity(proto, q_model, divisible_samples(proto, q_model, inputs))
     yield from _check_tensors(parity, figures)
     outputs = [*parity.end_to_end(optimized=False), *parity.end_to_end(optimized=True)]
     figures["outputs"] = [dataclasses.asdict(output) for output in outputs]

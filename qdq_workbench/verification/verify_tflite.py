@@ -20,12 +20,12 @@ from qdq_workbench.calibration.data_scale import input_ranges, warn_of_scale
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
 from qdq_workbench.conversion.engine.random_inputs import random_inputs
 from qdq_workbench.errors import FileAccessError, UnverifiableFileError, first_line
-from qdq_workbench.export.litert.comparison import LARGE, mean_difference
+from qdq_workbench.export.litert.comparison import LARGE, mean_difference, outputs_of_both
 from qdq_workbench.export.litert.converter import Names
 from qdq_workbench.export.litert.own_integers import write_integers
 from qdq_workbench.export.litert.tflite_export import converted, for_litert
 from qdq_workbench.export.litert.tflite_file import TFLiteFile, constants_of
-from qdq_workbench.export.litert.tflite_run import SIGNATURE, integer_operators, make_interpreter, run_tflite
+from qdq_workbench.export.litert.tflite_run import SIGNATURE, integer_operators, make_interpreter
 from qdq_workbench.onnx_graph.model_files import is_litert
 from qdq_workbench.verification.differences import top1_agreement
 from qdq_workbench.verification.report import Check, VerificationReport
@@ -182,13 +182,10 @@ def _check_outputs(content: bytes, q_model: QuantizedModel, names: Names, data: 
     arrays = [np.asarray(array) for array in flat]
     if data is not None:
         warn_of_scale(input_ranges(q_model), [arrays])
-    packed = keras.tree.pack_sequence_as(q_model._inputs_struct, arrays)  # noqa: SLF001 - as the converter reads it
-    ours = [np.asarray(value, np.float64) for value in keras.tree.flatten(q_model(packed, training=False))]
     try:
-        found = run_tflite(content, dict(zip(names.inputs, arrays, strict=True)))
+        ours, theirs = outputs_of_both(q_model, content, names, arrays)
     except (RuntimeError, ValueError) as error:
         return Check("outputs", passed=False, detail=f"the interpreter does not run it: {first_line(error)}")
-    theirs = [found[name] for name in names.outputs]
     apart, size = mean_difference(ours, theirs)
     shares = [top1_agreement(a, b) for a, b in zip(ours, theirs, strict=True)]
     measured = [share for share in shares if share is not None]

@@ -515,6 +515,15 @@ model = keras.Model(x, layers.Conv1DTranspose(11, 1, strides=2, data_format='cha
 """,
         target="onnxruntime",
     ),
+    Finding(
+        "samples joined along the axis of the batch, an output that the LiteRT file's batches cannot be joined to",
+        """
+x = keras.Input((3,), name='x')
+parts = ops.unstack(x, axis=1)
+model = keras.Model(x, layers.Concatenate(name='joined')([parts[0], parts[2], parts[2]]))
+""",
+        litert=True,
+    ),
 ]
 
 

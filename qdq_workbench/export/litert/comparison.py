@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -13,7 +14,7 @@ from qdq_workbench.conversion.engine.random_inputs import random_inputs
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export.litert.converter import Names, convert
 from qdq_workbench.export.litert.fake_quant_model import FakeQuantModel
-from qdq_workbench.export.litert.tflite_run import run_tflite
+from qdq_workbench.export.litert.tflite_run import batch_of, make_interpreter, run_interpreter
 
 LARGE = 0.2  # of a tensor's mean size; the rounding errors of 8-bit grids in a deep network add up to less
 _SAMPLES = 8
@@ -30,10 +31,31 @@ def compare(q_model: QuantizedModel, content: bytes, names: Names, batch: int) -
         batch: Its batch size.
     """
     inputs = random_inputs(q_model, max(_SAMPLES, batch))
-    ours = [np.asarray(value, np.float64) for value in keras.tree.flatten(q_model(inputs, training=False))]
-    arrays = [np.asarray(value) for value in keras.tree.flatten(inputs)]
-    found = run_tflite(content, dict(zip(names.inputs, arrays, strict=True)))
-    return mean_difference(ours, [found[name] for name in names.outputs])
+    return mean_difference(*outputs_of_both(q_model, content, names, keras.tree.flatten(inputs)))
+
+
+def outputs_of_both(
+    model: keras.Model, content: bytes, names: Names, inputs: Sequence[Any]
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Return the outputs of a Keras model and of its file, in the model's order.
+
+    Both run on all samples, but on one batch of the file's size if an output has no row per sample: a mean over the
+    batch, say, is another one for each batch.
+    """
+    arrays = [np.asarray(array) for array in inputs]
+    interpreter = make_interpreter(content)
+
+    def outputs() -> list[np.ndarray]:
+        packed = keras.tree.pack_sequence_as(model._inputs_struct, arrays)  # noqa: SLF001 - as the converter reads it
+        return [np.asarray(value, np.float64) for value in keras.tree.flatten(model(packed, training=False))]
+
+    ours = outputs()
+    if any(value.shape[:1] != (len(arrays[0]),) for value in ours):
+        batch = batch_of(interpreter)
+        arrays = [np.resize(array, (batch, *array.shape[1:])) for array in arrays]
+        ours = outputs()
+    found = run_interpreter(interpreter, dict(zip(names.inputs, arrays, strict=True)))
+    return ours, [found[name] for name in names.outputs]
 
 
 def mean_difference(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> tuple[float, float]:
@@ -55,16 +77,14 @@ def divergence_warning(q_model: QuantizedModel, read: FakeQuantModel, names: Nam
     probe = functional_model(read.model._inputs_struct, list(read.pairs.values()))  # noqa: SLF001 - as in `convert`
     ends = [f"pair_{index:05d}" for index in range(len(read.pairs))]
     inputs = random_inputs(q_model, max(_SAMPLES, batch or 1))
-    arrays = [np.asarray(value) for value in keras.tree.flatten(inputs)]
     try:
         content = convert(probe, Names(names.inputs, ends), batch, read.activations)
     except ExportError:
         return warning + "Which layers part could not be found, for the converter refuses the file that would tell."
-    found = run_tflite(content, dict(zip(names.inputs, arrays, strict=True)))
-    values = [np.asarray(value, np.float64) for value in keras.tree.flatten(probe(inputs, training=False))]
+    both = outputs_of_both(probe, content, Names(names.inputs, ends), keras.tree.flatten(inputs))
     apart = []
-    for tensor, end, ours in zip(read.pairs, ends, values, strict=True):
-        difference, size = float(np.abs(ours - found[end]).mean()), float(np.abs(ours).mean())
+    for tensor, ours, theirs in zip(read.pairs, *both, strict=True):
+        difference, size = float(np.abs(ours - theirs).mean()), float(np.abs(ours).mean())
         if difference > LARGE * size:
             apart.append(f"{tensor!r} by {difference:.3g} (mean size {size:.3g})")
     if not apart:

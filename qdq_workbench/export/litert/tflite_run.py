@@ -25,7 +25,10 @@ def make_interpreter(content: bytes) -> Any:
 
 
 def run_tflite(content: bytes, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the outputs of a `.tflite` file that `export_tflite` wrote, by name, run in batches of its batch size."""
+    """Return the outputs of a `.tflite` file that `export_tflite` wrote, by name, run in batches of its batch size.
+
+    An output without a row per sample, such as a mean over the batch, raises a `ValueError` for more than one batch.
+    """
     return run_interpreter(make_interpreter(content), inputs)
 
 
@@ -34,8 +37,7 @@ def run_interpreter(interpreter: Any, inputs: Mapping[str, np.ndarray]) -> dict[
     runner = interpreter.get_signature_runner(SIGNATURE)
     details = runner.get_input_details()
     count = len(next(iter(inputs.values())))
-    # An open batch has size 1 here.
-    step = max(1, int(next(iter(details.values()))["shape"][0]))
+    step = batch_of(interpreter)
     parts = []
     for start in range(0, count, step):
         # `np.resize` repeats samples where the last batch is not full; their results are cut off below.
@@ -43,7 +45,22 @@ def run_interpreter(interpreter: Any, inputs: Mapping[str, np.ndarray]) -> dict[
             name: np.resize(array[start : start + step], (step, *array.shape[1:])) for name, array in inputs.items()
         }
         parts.append(runner(**{name: array.astype(details[name]["dtype"]) for name, array in samples.items()}))
+    if count == step:
+        return dict(parts[0])
+    for name, value in parts[0].items():
+        if np.shape(value)[:1] != (step,):
+            raise ValueError(
+                f"Output {name!r} of the file has no row per sample, so that the results of several batches cannot be "
+                f"joined; run it on one batch of {step} samples. Received: {count} samples, an output of shape "
+                f"{np.shape(value)}"
+            )
     return {name: np.concatenate([part[name] for part in parts])[:count] for name in parts[0]}
+
+
+def batch_of(interpreter: Any) -> int:
+    """Return the batch size in which `run_interpreter` runs a file: its own, 1 for an open one."""
+    details = interpreter.get_signature_runner(SIGNATURE).get_input_details()
+    return max(1, int(next(iter(details.values()))["shape"][0]))
 
 
 def integer_operators(content: bytes) -> Iterator[tuple[str, bool]]:
