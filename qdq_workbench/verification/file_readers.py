@@ -47,13 +47,14 @@ def reader_differences(plan: PlacementPlan, proto: onnx.ModelProto) -> Iterator[
         clip = clips.get(f"{pair}{NARROWING}")
         sources = [node.input[0], *([] if clip is None else [clip.input[0]])]
         dequantized = [each.output[0] for each in graph.readers(node.output[0]) if each.op_type == DEQUANTIZE]
-        of_pair = walk.layers(dequantized)
+        of_pair, of_tensor = walk.layers(dequantized), walk.layers(sources)
         # TensorFlow merges equal sums: a layer may read the tensor as the first part of a sum of its own, and the pair.
-        for layer in sorted(walk.layers(sources) - of_pair):
-            if planned.get(layer) == {True}:
+        for layer in sorted(of_tensor - of_pair):
+            if True in planned.get(layer, ()):
                 yield f"{layer!r} reads the tensor of the pair {pair!r} in float, beside the pair"
         for layer in sorted(of_pair):
-            if planned.get(layer) == {False}:
+            wanted = planned.get(layer)
+            if wanted == {False} or (wanted == {False, True} and layer not in of_tensor):
                 yield f"{layer!r} reads the pair {pair!r}, and by the plan the tensor in float"
 
 

@@ -29,3 +29,19 @@ def test_a_pair_in_front_of_what_vanishes_is_read_by_what_is_behind_it():
     assert differences("image/DequantizeLinear", name="drop", quantize_input=True) == []
     (told,) = differences("image", name="drop", quantize_input=True)
     assert told == "'loud' reads the tensor of the pair 'image' in float, beside the pair"
+
+
+def test_a_layer_that_reads_a_tensor_with_and_without_its_pair_reads_both():
+    maker = GraphMaker()
+    spec = qdq.QuantizationSpec()
+    spec.add(name="sum", quantization_index=[0])
+    plan = qdq.plan_placement(maker.graph(maker.add("Add", "sum", "image", "image")), quantization_spec=spec)
+
+    def told(reads):
+        rows = [*PAIR, ("Add", reads, "sum"), ("Tanh", "image/DequantizeLinear", "other")]
+        return list(reader_differences(plan, model_of(rows, {"image": (1, 4)}, "sum,other", GRID)))
+
+    assert told("image/DequantizeLinear,image") == []
+    assert told("image,image") == ["'sum' reads the tensor of the pair 'image' in float, beside the pair"]
+    both = "image/DequantizeLinear,image/DequantizeLinear"
+    assert told(both) == ["'sum' reads the pair 'image', and by the plan the tensor in float"]
