@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from qdq_workbench.graph.kinds import KINDS, Kind
 from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.op_kinds import pads_with_zeros
+from qdq_workbench.graph.op_kinds import MASKED, pads_with_zeros
 
 #: Activations by name, each with its operators; others depend on the converter.
 _ACTIVATIONS: dict[str, tuple[str, ...]] = {
@@ -40,8 +40,8 @@ def main_operators(node: Node) -> tuple[str, ...] | None:
     kind = _kind_of(node)
     if kind is None:
         return None
-    if node.is_a("Softmax") and not node.is_operation:
-        return None  # its operators depend on whether its input has a mask
+    if (node.is_a("Softmax") and not node.is_operation) or node.settings.get(MASKED):
+        return None  # its operators depend on whether its inputs have masks
     if kind.role == "activation":
         settings = node.settings
         plain = len(node.inputs) == 1 and settings.get("alpha") in (None, 1, 1.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from qdq_workbench.graph.kinds import MULTI_HEAD_ATTENTION, SEPARABLE, WINDOWED_OPERATIONS
 from qdq_workbench.graph.model_graph import Node
+from qdq_workbench.graph.op_kinds import MASKED
 
 
 def why_float_inside(node: Node) -> str:
@@ -47,4 +48,6 @@ def _float_inside(node: Node) -> tuple[str, str]:
         )
     if node.settings.get("joins_constants"):
         return "it joins constants to its tensors, and a constant in float has no Q/DQ pair", ""
+    if node.settings.get(MASKED):
+        return "it chooses between values by the mask of its inputs, and no Q/DQ pair stands behind that choice", ""
     return "", ""

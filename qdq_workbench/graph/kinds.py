@@ -76,6 +76,7 @@ class Kind:
         vanishes: Whether it does nothing at inference and has no operator in a file.
         holds_one: Whether it computes the same as the one layer inside, and a file holds only that.
         elementwise: How it combines tensors element by element.
+        chooses_by_mask: Whether it reads other values at positions that the mask of an input leaves out.
         multiplies: Whether it is an operation that multiplies tensors.
         only_operation: Whether it is a `keras.ops` function without a layer of that name.
     """
@@ -91,6 +92,7 @@ class Kind:
     vanishes: bool = False
     holds_one: bool = False
     elementwise: Elementwise = ""
+    chooses_by_mask: bool = False
     multiplies: bool = False
     only_operation: bool = False
 
@@ -158,9 +160,12 @@ _ROWS: tuple[tuple[tuple[str, ...], Kind], ...] = (
     ),
     (("Add",), Kind("merge", "float", operators=("Add",), elementwise="addition")),
     (("Subtract",), Kind("merge", "float", operators=("Sub",), elementwise="addition")),
-    (("Multiply",), Kind("merge", "float", operators=("Mul",), elementwise="multiplication")),
-    (("Maximum",), Kind("merge", "float", operators=("Max",), elementwise="extremum")),
-    (("Minimum",), Kind("merge", "float", operators=("Min",), elementwise="extremum")),
+    (
+        ("Multiply",),
+        Kind("merge", "float", operators=("Mul",), elementwise="multiplication", chooses_by_mask=True),
+    ),
+    (("Maximum",), Kind("merge", "float", operators=("Max",), elementwise="extremum", chooses_by_mask=True)),
+    (("Minimum",), Kind("merge", "float", operators=("Min",), elementwise="extremum", chooses_by_mask=True)),
     (("Average",), Kind("merge", "float", elementwise="mean")),
     (("Concatenate",), Kind("merge", "float", operator="Concat", operators=("Concat",))),
     (("Matmul",), Kind("merge", "float", operators=("MatMul",), multiplies=True)),
@@ -285,6 +290,8 @@ ADDITIONS = classes_where(lambda kind: kind.elementwise == "addition")
 ARITHMETIC = classes_where(lambda kind: kind.elementwise in ("addition", "multiplication"))
 #: The elementwise ones that are one operator for two tensors; a mean is a sum and a product.
 ELEMENTWISE_OPERATORS = classes_where(lambda kind: kind.elementwise != "" and kind.operators is not None)
+#: Those that read other values at the positions that a mask leaves out, such as 1 in place of a factor.
+CHOOSING_BY_MASK = classes_where(lambda kind: kind.chooses_by_mask)
 #: Products of tensors, elementwise or of matrices, that are one operator; `Dot` is several.
 TENSOR_PRODUCTS = classes_where(lambda kind: kind.role == "merge" and kind.operators in (("Mul",), ("MatMul",)))
 PADDINGS = classes_of("padding")

@@ -18,6 +18,8 @@ from qdq_workbench.graph.model_graph import ModelGraph, Node
 ZEROS = "zeros"
 #: The node setting of an `ops.pad` that pads with infinity, as in front of a max pool.
 INFINITE = "infinite"
+#: The node setting of a layer that chooses values by the masks that its inputs carry (`kinds.CHOOSING_BY_MASK`).
+MASKED = "masked"
 #: Activations whose input TFMOT quantizes instead of their output; for gelu both are.
 BEFORE_ACTIVATION = ("softmax", "sigmoid", "tanh", "gelu")
 

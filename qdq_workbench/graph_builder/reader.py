@@ -28,6 +28,7 @@ from qdq_workbench.graph_builder.functional_models import (
 )
 from qdq_workbench.graph_builder.keras_integers import float_copy, has_integers, integers_of
 from qdq_workbench.graph_builder.layer_parts import takes_training
+from qdq_workbench.graph_builder.masks import Masks
 from qdq_workbench.graph_builder.references import TensorRef
 from qdq_workbench.graph_builder.returned_dtypes import returned_dtypes
 from qdq_workbench.graph_builder.steps import Step, Trace, unique_tensors
@@ -180,6 +181,7 @@ class _Reader:
         self.nodes: list[Node] = []
         self.calls: list[Call] = []
         self.tensors: dict[str, Tensor] = {}
+        self._masks = Masks(self.tensors)
         self.keras_tensors: dict[str, Any] = {}
         self._call_counts: dict[int, int] = {}
         self._paths: dict[int, str] = {}
@@ -342,6 +344,10 @@ class _Reader:
             self.keras_tensors[tensor_name] = tensor
             names[id(tensor)] = tensor_name
         node = describe(operation, name, path, call, tensor_names)
+        masked = self._masks.settings(node)
+        if masked:
+            node = dataclasses.replace(node, settings={**node.settings, **masked})
+        self._masks.follow(operation, call[0], outputs, tensor_names)
         integers = integers_of(operation)
         if integers:
             told = {name: found.spec.to_dict() for name, found in integers.items()}

@@ -19,6 +19,7 @@ from qdq_workbench.graph.kinds import ARITHMETIC
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.never_negative import is_never_negative
 from qdq_workbench.graph.op_kinds import (
+    MASKED,
     producer_in_file,
     readers_past_vanishing,
     vanishes,
@@ -144,8 +145,9 @@ class _Completion:
         # With a float weight the kernel computes in float, whatever pair stands behind it.
         if not all(name in self._weights for name in needed):
             return
-        # The kernels take two tensors. A sum of three is written as two operators, and a constant has no pair.
-        if node.is_a(*ARITHMETIC) and len(node.inputs) != 2:
+        # The kernels take two tensors. A sum of three is written as two operators, and a constant has no pair; nor has
+        # what a layer chooses by a mask.
+        if (node.is_a(*ARITHMETIC) and len(node.inputs) != 2) or node.settings.get(MASKED):
             return
         tensor = self._fused_output(node)
         # A kernel that may return floats gets a pair for all readers only if one of them reads integers.

@@ -524,6 +524,18 @@ model = keras.Model(x, layers.Concatenate(name='joined')([parts[0], parts[2], pa
 """,
         litert=True,
     ),
+    Finding(
+        "a product of one tensor, which carries a mask, in a nested model",
+        """
+x = keras.Input((5,), name='x', dtype='int32')
+inside = keras.Input((5,), dtype='int32')
+y = layers.Embedding(10, 3, mask_zero=True, name='embedding')(inside)
+part = keras.Model(inside, [layers.Multiply(name='product')([y]), y], name='part')
+model = keras.Model(x, layers.Minimum(name='least')(part(x)))
+""",
+        target="onnxruntime",
+        litert=True,
+    ),
 ]
 
 

@@ -1,9 +1,11 @@
-"""Barriers in front of pairs, which keep TensorFlow's converter from merging two grids.
+"""Barriers behind or in front of pairs, which keep TensorFlow's converter from merging two grids, or spreading one.
 
 The converter drops a pair behind an integer operator with another grid, as there is between two pairs with a Dropout
 between them, because it removes every QUANTIZE of a DEQUANTIZE:
 
     operator -> DEQUANTIZE -> QUANTIZE        ->        operator
+
+It also rounds constants to the grid of the tensor that they may stand in for, as in a choice by a mask.
 
 So the model that it reads has an operation between the two that it can neither quantize nor remove. No file has it:
 `without_barriers` connects its two sides.

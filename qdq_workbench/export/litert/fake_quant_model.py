@@ -22,7 +22,7 @@ from qdq_workbench.export.keras_side.traced_layers import reads_mask
 from qdq_workbench.export.litert.barriers import BARRIER, Barrier
 from qdq_workbench.export.litert.supported_grids import INT16_BITS
 from qdq_workbench.graph.model_graph import Node
-from qdq_workbench.graph.op_kinds import vanishes
+from qdq_workbench.graph.op_kinds import MASKED, vanishes
 from qdq_workbench.graph_builder import Call, layer_weights
 from qdq_workbench.placement.plan import Placement, PlacementPlan
 
@@ -132,6 +132,9 @@ class _FakeQuantBuilder(FoldingRebuilder):
 
     def compute(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the replacement of an operation, by `_OnRows` if its input has known sizes and it reads no mask."""
+        if call.node.settings.get(MASKED):
+            # The converter would round what the layer chooses, such as 1 in place of a factor, to the grid of its pair.
+            return super().compute(call, keras.tree.map_structure(self._apart, args), kwargs)
         kind = type(call.operation)
         if kind not in (keras.layers.Dense, keras.layers.TimeDistributed) or None in args[0].shape[1:]:
             return super().compute(call, args, kwargs)
@@ -153,9 +156,12 @@ class _FakeQuantBuilder(FoldingRebuilder):
             layer = _FakeQuantize(self._activations[name], name=self.free_name(f"qdq.{keras_name(name)}"))
             values = self.values[placement.tensor]
             if self._follows_another_grid(placement.tensor, self._activations[name]):
-                values = Barrier(name=self.free_name(BARRIER))(values)
+                values = self._apart(values)
             self.quantized[name] = layer(values)
         return self.quantized[name]
+
+    def _apart(self, values: Any) -> Any:
+        return Barrier(name=self.free_name(BARRIER))(values)
 
     def _follows_another_grid(self, tensor: str, encoding: Encoding) -> bool:
         """Return whether the converter would merge the pair of a tensor with the grid that the values come from."""
