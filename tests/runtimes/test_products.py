@@ -103,3 +103,38 @@ def test_all_constants_behind_a_dense_layer_are_a_part_of_its_bias(tmp_path):
     assert [node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node].count("Add") == 0
     assert qdq.explain(q_model).for_layer("relu").rule == "ORT-FUSED"
     assert qdq.verify_onnx(tmp_path / "model.onnx", q_model).passed
+
+
+@keras.saving.register_keras_serializable(package="test_products")
+def more(x):
+    return x + 0.3
+
+
+@keras.saving.register_keras_serializable(package="test_products")
+def less(x):
+    return x - 0.3
+
+
+def test_what_is_added_behind_one_unit_is_no_part_of_its_bias_in_the_file(tmp_path):
+    """TensorFlow adds up two constants of one value: the product lost its bias, and ran in float."""
+    keras.utils.set_random_seed(0)
+    added = {
+        "activation": layers.Activation(more, name="activation"),
+        "difference": layers.Activation(less, name="difference"),
+        "rescaling": layers.Rescaling(1.0, 0.3, name="rescaling"),
+        "bend": layers.Activation("hard_sigmoid", name="bend"),
+        "operation": more,
+        "conv": layers.Activation(more, name="behind_conv"),
+    }
+    x, image = keras.Input((6,), name="x"), keras.Input((5, 5, 2), name="image")
+    one = {"units": 1, "bias_initializer": "ones"}
+    given = {name: layers.Dense(**one, name=f"{name}_unit")(x) for name in added if name != "conv"}
+    given["conv"] = layers.Conv2D(1, 2, bias_initializer="ones", name="conv_unit")(image)
+    q_model = quantized(keras.Model([x, image], [add(given[name]) for name, add in added.items()]))
+    compared, differing = compare(q_model, tmp_path / "model.onnx")
+
+    assert compared >= len(added)
+    assert differing == []
+    assert {qdq.explain(q_model).for_layer(f"{name}_unit").status for name in added if name != "conv"} == {"int8"}
+    report = qdq.verify_onnx(tmp_path / "model.onnx", q_model)
+    assert report.passed, report.summary()

@@ -6,8 +6,8 @@
 * TensorFlow computes a dilated convolution by moving space into the batch, which no converter recognises for unknown
   sizes. Here it is traced with the dilations as attributes; tracing needs no CPU kernel for them.
 * `UpSampling2D` reads the sizes in Python, where an unknown one is None during tracing.
-* TensorFlow adds up a bias of one value and the number that an activation begins with, as a hard sigmoid does. A
-  StopGradient keeps them apart; its optimizer looks through an Identity.
+* TensorFlow adds up a bias of one value and the number that an activation or the layer behind begins with, as a hard
+  sigmoid does. A StopGradient keeps them apart; its optimizer looks through an Identity.
 """
 
 from __future__ import annotations
@@ -115,11 +115,9 @@ def _dilated(layer: Any, inputs: Any) -> Any:
 
 
 def _adds_one_value(layer: Any) -> bool:
-    """Return whether a layer applies an activation behind a bias of one value."""
-    from keras.activations import linear
-
+    """Return whether a layer has a bias of one value in front of its activation, which may be linear."""
     bias, activation = getattr(layer, "bias", None), getattr(layer, "activation", None)
-    return callable(activation) and activation is not linear and tuple(getattr(bias, "shape", ())) == (1,)
+    return callable(activation) and tuple(getattr(bias, "shape", ())) == (1,)
 
 
 def _activated_apart(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
