@@ -1,4 +1,4 @@
-"""Handlers for TensorFlow operations that tf2onnx does not translate."""
+"""Handlers for TensorFlow operations that tf2onnx does not translate, or not to what ONNX Runtime computes alike."""
 
 from __future__ import annotations
 
@@ -56,10 +56,45 @@ def _bucketize(graph: Any, node: Any, name: str, _: Any) -> None:
     graph.make_node("ReduceSum", counts, attr=attributes, outputs=node.output, name=name, shapes=shapes, dtypes=types)
 
 
+def _one_hot(graph: Any, node: Any, name: str, _: Any) -> None:
+    """Write OneHot as a comparison with all classes, which computes every type and takes no index from the end.
+
+    ONNX has an OneHot, of which ONNX Runtime computes float32 alone, and -1 is the last class there.
+    """
+    import numpy as np
+    from onnx import TensorProto
+    from tf2onnx import utils
+
+    def constant(values: Any) -> str:
+        return str(graph.make_const(utils.make_name(name), np.array(values, np.int64)).output[0])
+
+    def step(kind: str, inputs: list[str], **attributes: Any) -> str:
+        return str(graph.make_node(kind, inputs, attr=attributes).output[0])
+
+    _, depth, on, off = node.inputs
+    rank, types, source = len(node.output_shapes[0]), node.output_dtypes, list(node.input)
+    axis = node.get_attr_value("axis") % rank
+    is_flag = on.is_const() and off.is_const() and (on.get_tensor_value(), off.get_tensor_value()) == (1, 0)
+    made = {"outputs": node.output, "name": name, "shapes": node.output_shapes, "dtypes": types}
+    graph.remove_node(node.name)
+    if depth.is_const():
+        classes = constant(np.arange(depth.get_tensor_value()))
+    else:
+        classes = step("Range", [constant(0), step("Cast", [source[1]], to=TensorProto.INT64), constant(1)])
+    classes = step("Reshape", [classes, constant([-1] + [1] * (rank - 1 - axis))])
+    indices = step("Unsqueeze", [step("Cast", [source[0]], to=TensorProto.INT64), constant([axis])])
+    chosen = step("Equal", [indices, classes])
+    if is_flag:
+        graph.make_node("Cast", [chosen], attr={"to": types[0]}, **made)
+    else:
+        graph.make_node("Where", [chosen, *source[2:]], **made)
+
+
 #: What tf2onnx takes as `custom_op_handlers`.
 HANDLERS: dict[str, tuple[Any, list[Any]]] = {
     "Bucketize": (_bucketize, []),
     "Erfc": (_erfc, []),
     "Expm1": (_expm1, []),
     "Log1p": (_log1p, []),
+    "OneHot": (_one_hot, []),
 }
