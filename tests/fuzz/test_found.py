@@ -536,6 +536,22 @@ model = keras.Model(x, layers.Minimum(name='least')(part(x)))
         target="onnxruntime",
         litert=True,
     ),
+    Finding(
+        "a split with a result that nobody reads, now on integers and now in float in its LiteRT file",
+        """
+x = keras.Input((4, 4, 4, 3), name='x')
+y = ops.maximum(x, x)
+model = keras.Model(x, [ops.split(y, 2, axis=2)[1], ops.mean(x, axis=3)])
+""",
+        (
+            {"name": "Split", "is_keras_class": True, "quantize_input": True, "quantize_output": True},
+            {"name": "maximum", "quantize_input": False, "quantize_output": True},
+            {"name": "mean", "quantize_input": False},
+        ),
+        seed=456,
+        hard=True,
+        litert=True,
+    ),
 ]
 
 

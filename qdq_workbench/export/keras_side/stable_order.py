@@ -11,8 +11,8 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import onnx
 
@@ -20,6 +20,8 @@ from qdq_workbench.graph.free_names import take_name
 from qdq_workbench.onnx_graph.body_names import all_graphs, bodies_of, nodes_in, rename_in, tensors_in
 from qdq_workbench.onnx_graph.graph import outer_reads
 from qdq_workbench.onnx_graph.qdq_graph import subgraphs
+
+_Tensor = TypeVar("_Tensor", str, int)
 
 # What tf2onnx's `make_name` appends; a number of the output or a further part may follow.
 _RUNNING_NUMBER = re.compile(r"__\d+(?=$|[:/])")
@@ -99,7 +101,7 @@ def _sort(graph: onnx.GraphProto) -> None:
     ]
     writers = {output: index for index, node in enumerate(graph.node) for output in node.output if output}
     outputs = [value.name for value in graph.output]
-    order = _depth_first(outputs, reads, writers)
+    order = depth_first(outputs, reads, writers)
     read = _ranks([*(tensor for index in order for tensor in reads[index]), *outputs])
     written = _ranks(output for index in order for output in graph.node[index].output if output)
     _arrange(graph.node, lambda node: written.get(next(output for output in node.output if output)))
@@ -107,8 +109,10 @@ def _sort(graph: onnx.GraphProto) -> None:
     _arrange(graph.value_info, lambda value: written.get(value.name))
 
 
-def _depth_first(outputs: list[str], reads: list[list[str]], writers: dict[str, int]) -> list[int]:
-    """Return the nodes that the outputs depend on, each behind those that write what it reads."""
+def depth_first(
+    outputs: Sequence[_Tensor], reads: Sequence[Sequence[_Tensor]], writers: Mapping[_Tensor, int]
+) -> list[int]:
+    """Return the nodes that the outputs depend on, by their index, each behind those that write what it reads."""
     # With a stack of its own: a deep model exceeds Python's recursion limit.
     order: list[int] = []
     done: set[int] = set()

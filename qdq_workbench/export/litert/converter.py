@@ -21,6 +21,7 @@ from qdq_workbench.export.encodings import Encoding
 from qdq_workbench.export.keras_side.as_graph import as_graph
 from qdq_workbench.export.litert.mended import mended
 from qdq_workbench.export.litert.tflite_run import SIGNATURE
+from qdq_workbench.export.litert.unread_results import unread_results
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,11 +57,12 @@ def convert(model: Any, names: Names, batch: int | None, activations: Mapping[st
 
     def run(**values: Any) -> dict[str, Any]:
         inputs = keras.tree.pack_sequence_as(packed, [values[name] for name in names.inputs])
-        return dict(zip(names.outputs, keras.tree.flatten(model(inputs, training=False)), strict=True))
+        outputs = keras.tree.flatten(model(inputs, training=False))
+        return {**dict(zip(names.outputs, outputs, strict=True)), **unread_results(outputs)}
 
     traced = as_graph(tf.function(run, jit_compile=False, autograph=False), **signature)
     frozen = convert_variables_to_constants_v2(traced)
-    in_order = sorted(names.outputs)  # as TensorFlow flattens the dictionary that `run` returns
+    in_order = sorted(traced.structured_outputs)  # as TensorFlow flattens the dictionary that `run` returns
     module = tf.Module()
     module.run = tf.function(
         lambda **values: dict(zip(in_order, tf.nest.flatten(frozen(**values)), strict=True)), autograph=False

@@ -11,7 +11,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from tensorflow.lite.python import conversion_metadata_schema_py_generated as conversion
 from tensorflow.lite.python import schema_py_generated as schema
+from tensorflow.lite.python import util
 from tensorflow.lite.tools import flatbuffer_utils
 
 from qdq_workbench.export.encodings import pack_pairs
@@ -64,6 +66,7 @@ class TFLiteFile:
     def __init__(self, content: bytes) -> None:
         self._model = schema.ModelT.InitFromObj(schema.Model.GetRootAsModel(content, 0))
         self.graphs: Sequence[Any] = self._model.subgraphs
+        self.signatures: Sequence[Any] = self._model.signatureDefs or ()
         for graph in self.graphs:
             for operator in graph.operators:
                 # Copies: the generated classes give read-only views of the file's bytes.
@@ -77,6 +80,35 @@ class TFLiteFile:
         # Emptied and not removed: tensors refer to buffers by their index.
         self._model.buffers = [_copy(buffer, keep=index in kept) for index, buffer in enumerate(before)]
         return bytes(flatbuffer_utils.convert_object_to_bytearray(self._model))
+
+    def number_anew(self) -> None:
+        """Sort the operator codes and the buffers by their first use; those of nothing are left out."""
+        operators = [operator for graph in self.graphs for operator in graph.operators]
+        codes = list(dict.fromkeys(operator.opcodeIndex for operator in operators))
+        for operator in operators:
+            operator.opcodeIndex = codes.index(operator.opcodeIndex)
+        self._model.operatorCodes = [self._model.operatorCodes[code] for code in codes]
+        before, held = self._model.buffers, [tensor for graph in self.graphs for tensor in graph.tensors]
+        # By the schema, buffer 0 is always empty.
+        numbers = {index: 0 for index, buffer in enumerate(before) if buffer.data is None}
+        buffers = [schema.BufferT()]
+        for each in (*held, *(self._model.metadata or ())):
+            if each.buffer not in numbers:
+                numbers[each.buffer] = len(buffers)
+                buffers.append(before[each.buffer])
+            each.buffer = numbers[each.buffer]
+        self._model.buffers = buffers
+
+    def forget_hash(self) -> None:
+        """Remove the converter's hash of its own file, which counts the order of tensors and operators."""
+        for entry in self._model.metadata or ():
+            if entry.name == util.CONVERSION_METADATA_FIELD_NAME.encode():
+                data = bytes(self._model.buffers[entry.buffer].data)
+                told = conversion.ConversionMetadataT.InitFromObj(
+                    conversion.ConversionMetadata.GetRootAsConversionMetadata(data, 0)
+                )
+                told.environment.modelHash = 0
+                util.populate_conversion_metadata(self._model, told)
 
     def name_of(self, operator: Any) -> str:
         """Return the name of an operator, such as `CONV_2D`."""
