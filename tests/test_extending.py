@@ -1,11 +1,9 @@
 """The worked example of docs/extending.md: a layer, a target, a calibration method, by the documented places alone."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
-import sys
 
 import pytest
 from project import ROOT
@@ -65,7 +63,7 @@ def extended(tmp_path):
     return tmp_path, re.findall(r"^diff --git a/(\S+)", patch, flags=re.MULTILINE)
 
 
-def test_a_layer_a_target_and_a_calibration_method(extended):
+def test_a_layer_a_target_and_a_calibration_method(extended, fresh):
     folder, changed = extended
     assert [path.removeprefix("qdq_workbench/") for path in changed] == [
         "graph/kinds.py",  # a layer: one file
@@ -75,14 +73,7 @@ def test_a_layer_a_target_and_a_calibration_method(extended):
         "calibration/observers/sigma.py",  # a calibration method: two, one of them new
         "calibration/observers/__init__.py",
     ]
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = fresh.run(f"import os; os.chdir({str(folder)!r})\n{SCRIPT}", path=[folder])
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["tensors"] == ["x", "scaled/table"]

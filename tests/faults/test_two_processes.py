@@ -1,7 +1,5 @@
 """Two processes export to one path by the command line at the same time: one wins, and its file is whole."""
 
-import subprocess
-import sys
 import time
 
 import keras
@@ -11,7 +9,8 @@ import pytest
 import qdq_workbench as qdq
 
 TIMES = 3
-# Imports and the first export of each come before the start, so that the others meet.
+LIMIT = 300.0  # seconds until both processes have made their first exports
+# The first export of each comes before the start, so that the others meet.
 EXPORTER = """
 import pathlib, sys, time
 from qdq_workbench.cli.main import main
@@ -38,28 +37,24 @@ def small_model(seed, images, path):
 
 
 @pytest.mark.slow
-def test_two_processes_that_export_to_one_path(tmp_path):
+def test_two_processes_that_export_to_one_path(tmp_path, fresh):
     images = np.random.default_rng(0).normal(size=(16, 6)).astype("float32")
     models = [small_model(seed, images, tmp_path / f"{seed}.keras") for seed in (0, 1)]
     alone = [tmp_path / "alone" / f"{seed}.onnx" for seed in (0, 1)]
     path = tmp_path / "shared" / "net.onnx"
     for folder in (alone[0].parent, path.parent):
         folder.mkdir()
-    with (tmp_path / "log").open("w") as log:
-        processes = [
-            subprocess.Popen(
-                [sys.executable, "-c", EXPORTER, tmp_path / f"{seed}.keras", path, alone[seed], str(TIMES)],
-                stdout=log,
-                stderr=log,
-            )
-            for seed in (0, 1)
-        ]
-        while not all(each.with_name(f"{each.name}.ready").exists() for each in alone):
-            assert all(process.poll() is None for process in processes), (tmp_path / "log").read_text()
-            time.sleep(0.05)
-        (alone[0].parent / "go").touch()
-        codes = [process.wait() for process in processes]
-    assert codes == [0, 0], (tmp_path / "log").read_text()
+    processes = [
+        fresh.start(EXPORTER, str(tmp_path / f"{seed}.keras"), str(path), str(alone[seed]), str(TIMES))
+        for seed in (0, 1)
+    ]
+    end = time.monotonic() + LIMIT
+    while not all(each.with_name(f"{each.name}.ready").exists() for each in alone) and time.monotonic() < end:
+        time.sleep(0.05)
+    (alone[0].parent / "go").touch()  # whatever became of them: a process that waits on would not end
+    ended = [process.finish() for process in processes]
+    assert [process.returncode for process in ended] == [0, 0], [process.stderr[-2000:] for process in ended]
+    assert time.monotonic() < end
     assert [each.name for each in path.parent.iterdir()] == ["net.onnx"]
     # Exports are the same byte for byte, so a mixture of both would be neither.
     (winner,) = [seed for seed in (0, 1) if path.read_bytes() == alone[seed].read_bytes()]

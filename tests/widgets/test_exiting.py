@@ -1,8 +1,5 @@
 """The threads of a bench end before Python does: C++ code that is ended by force takes the process down."""
 
-import os
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -26,16 +23,8 @@ print("the last line")
 """
 
 
-def test_a_program_that_ends_while_a_change_is_measured_ends_as_any_other():
-    paths = os.pathsep.join([str(ROOT / "tests"), str(ROOT / "widgets"), str(ROOT)])
-    ended = subprocess.run(
-        [sys.executable, "-c", MEASURING],
-        env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+def test_a_program_that_ends_while_a_change_is_measured_ends_as_any_other(fresh):
+    ended = fresh.run(MEASURING, path=[ROOT / "tests", ROOT / "widgets", ROOT])
     assert (ended.returncode, ended.stdout) == (0, "the last line\n"), ended.stderr
 
 
