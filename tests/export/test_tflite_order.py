@@ -29,10 +29,12 @@ def halves(turned):
         floats = name.endswith("float")
         made[name] = maker.tensor(f"model/split/{name}", (2,), *(() if floats else (INT8, None, 0.5)))
     axis = maker.tensor("arith.constant7" if turned else "arith.constant2", (), INT32, np.int32(0))
-    shift = maker.tensor("arith.constant" if turned else "model/add/zeros", (2,), data=np.float32([0, 0]))
-    maker.tensor("unread", (2,), data=np.float32([1, 2]))
-    sums = [maker.tensor(f"model/{name}/Add", (2,)) for name in ("add", "add_1")]
-    nameless = maker.tensor("tfl.quantize3" if turned else "tfl.quantize", (2,), INT8, scales=0.25)
+    shift = maker.tensor("arith.constant" if turned else "model/add_1/Add", (2,), data=np.float32([0, 0]))
+    maker.tensor("tfl.quantize" if turned else "unread", (2,), data=np.float32([1, 2]))
+    # The constant has taken the name of a result.
+    sums = [maker.tensor(name, (2,)) for name in ("model/add/Add", f"model/add_1/Add{'' if turned else 1}")]
+    nameless = maker.tensor("tfl.quantize1" if turned else "tfl.quantize", (2,), INT8, scales=0.25)
+    maker.tensor("model/split/second", (2,))
     result = maker.tensor("PartitionedCall:0", (2,))
     maker.operator("SPLIT", [axis, made["codes"]], [made["first"], made["second"]])
     dequantized = [("DEQUANTIZE", [made[name]], [made[f"{name}_float"]]) for name in ("first", "second")]
@@ -45,15 +47,13 @@ def halves(turned):
         maker.operator(*each)
     maker.operator("NEG", [made["first_float"]], [maker.tensor("model/unread/Neg", (2,))])
     maker.operator("QUANTIZE", [sums[0]], [nameless])
-    maker.operator("DEQUANTIZE", [nameless], [result])
-    maker.graph.inputs, maker.graph.outputs = [made["codes"]], [sums[1], result]
+    dequantized_again = maker.tensor("model/sub/floats", (2,))
+    maker.operator("DEQUANTIZE", [nameless], [dequantized_again])
+    maker.operator("SUB", [sums[1], dequantized_again], [result])
+    maker.graph.inputs, maker.graph.outputs = [made["codes"]], [result]
     signature = schema.SignatureDefT()
     signature.signatureKey, signature.inputs, signature.outputs = "serving_default", [], []
-    for entries, name, index in (
-        (signature.inputs, "x", made["codes"]),
-        (signature.outputs, "sum", sums[1]),
-        (signature.outputs, "y", result),
-    ):
+    for entries, name, index in ((signature.inputs, "x", made["codes"]), (signature.outputs, "y", result)):
         entry = schema.TensorMapT()
         entry.name, entry.tensorIndex = name, index
         entries.append(entry)
@@ -67,7 +67,7 @@ def test_order_and_names_follow_from_the_outputs_alone():
     file = TFLiteFile(written)
     (graph,) = file.graphs
     assert [file.name_of(each) for each in graph.operators] == [
-        *("SPLIT", "DEQUANTIZE", "ADD", "DEQUANTIZE", "ADD", "QUANTIZE", "DEQUANTIZE")
+        *("SPLIT", "DEQUANTIZE", "ADD", "DEQUANTIZE", "ADD", "QUANTIZE", "DEQUANTIZE", "SUB")
     ]
     names = [tensor.name.decode() for tensor in graph.tensors]
     assert names == [
@@ -81,11 +81,12 @@ def test_order_and_names_follow_from_the_outputs_alone():
         "model/split/first_float",
         "model/add/Add",
         "tfl.quantize",
+        "model/sub/floats",
         "PartitionedCall:0",
     ]
     (signature,) = file.signatures
     ends = {each.name.decode(): names[each.tensorIndex] for each in (*signature.inputs, *signature.outputs)}
-    assert ends == {"x": "model/split/codes", "sum": "model/add_1/Add", "y": "PartitionedCall:0"}
+    assert ends == {"x": "model/split/codes", "y": "PartitionedCall:0"}
     assert [names[index] for index in (*graph.inputs, *graph.outputs)] == list(ends.values())
     np.testing.assert_array_equal(file.values(graph.tensors[names.index("model/add_1/constant")]), [0, 0])
 

@@ -1,15 +1,16 @@
 """The order and the names in a file of TensorFlow's converter, which differ from one conversion to the next.
 
 It inserts the QUANTIZE and DEQUANTIZE behind an operator with several results in the order of their addresses in
-memory. Of equal constants it keeps one, now with the name of one of them and now with none, such as "arith.constant2".
-Here operators, tensors and buffers get an order that follows from the outputs and what each operator reads, and such
-constants the scope of the operator that reads them.
+memory. Of equal constants it keeps one, now with the name of one of them and now with none, such as "arith.constant2",
+which also numbers the results of that name anew. Here operators, tensors and buffers get an order that follows from the
+outputs and what each operator reads, constants the scope of the operator that reads them, and results their numbers in
+that order.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
+import string
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,21 +19,21 @@ from qdq_workbench.export.keras_side.stable_order import depth_first
 from qdq_workbench.export.litert.tflite_file import TFLiteFile
 from qdq_workbench.graph.free_names import take_name
 
-_NAMELESS = re.compile(r"([a-z]+\.\w+?)\d*")  # the operation of the compiler that made a tensor, and a running number
 _CONSTANT = "constant"
 
 
 def in_stable_order(file: TFLiteFile) -> None:
-    """Sort a file's operators, tensors, buffers and operator codes, and rename its nameless tensors.
+    """Sort a file's operators, tensors, buffers and operator codes, and name its tensors anew.
 
     Tensors that nothing reads are left out, and so are operators, unless their graph has one without a result.
     """
+    known = {tensor.name.decode() for graph in file.graphs for tensor in graph.tensors}
     for number, graph in enumerate(file.graphs):
         if all(len(each.outputs) for each in graph.operators):  # one without a result counts by when it runs
             graph.operators = list(_sorted(graph))
         ends = [each for each in file.signatures if each.subgraphIndex == number]
         _number_tensors(graph, [entry for each in ends for entry in (*each.inputs, *each.outputs)])
-    _rename(file)
+    _rename(file, known)
     file.number_anew()
     file.forget_hash()
 
@@ -66,31 +67,35 @@ def _number_tensors(graph: Any, ends: Iterable[Any]) -> None:
         entry.tensorIndex = numbers[int(entry.tensorIndex)]
 
 
-def _rename(file: TFLiteFile) -> None:
-    """Name constants that several operators read, and nameless ones, by the scope of a reader; number other ones."""
-    renamed: list[tuple[Any, str]] = []
-    taken = set()
-    for graph in file.graphs:
-        ends = {int(index) for index in (*graph.inputs, *graph.outputs)}
+def _rename(file: TFLiteFile, known: Collection[str]) -> None:
+    """Name constants by the scope of a reader, and number names anew that the converter has numbered."""
+    ends = [(graph, {int(index) for index in (*graph.inputs, *graph.outputs)}) for graph in file.graphs]
+    taken = {graph.tensors[index].name.decode() for graph, indices in ends for index in indices}
+    for graph, kept in ends:
         readers: dict[int, list[Any]] = {}
         for each in graph.operators:
             for index in each.inputs:
                 readers.setdefault(int(index), []).append(each)
         for index, tensor in enumerate(graph.tensors):
-            name, reading = tensor.name.decode(), readers.get(index, [])
-            nameless, constant = _NAMELESS.fullmatch(name), bool(file.data(tensor))
-            if index in ends or not (nameless or (constant and len(reading) > 1)):
-                taken.add(name)
-            elif constant:
-                results = (graph.tensors[each.outputs[0]].name.decode() for each in reading)
-                renamed.append((tensor, _in_scope([*results, name])))
-            elif nameless:
-                renamed.append((tensor, nameless[1]))
-    for tensor, name in renamed:
-        tensor.name = take_name(name, taken, "").encode()
+            if index in kept:
+                continue
+            name = tensor.name.decode()
+            if file.data(tensor):
+                results = (_unnumbered(graph.tensors[each.outputs[0]].name.decode(), known) for each in readers[index])
+                name = _in_scope([*results, name])
+            tensor.name = take_name(_unnumbered(name, known), taken, ":").encode()
+
+
+def _unnumbered(name: str, known: Collection[str]) -> str:
+    """Return a name without the number that the converter appends where it is taken, by a constant for example."""
+    for size in range(len(name) - 1, len(name.rstrip(string.digits)) - 1, -1):
+        if name[:size] in known:
+            return _unnumbered(name[:size], known)
+    return name
 
 
 def _in_scope(names: list[str]) -> str:
     """Return the name of a constant in the first scope that some names tell."""
-    scope = next((name for name in names if "/" in name), "").split(";")[0].rpartition("/")[0]
-    return f"{scope}/{_CONSTANT}" if scope else _CONSTANT
+    # The operation that came first is the last of a name.
+    parts = [part for name in names for part in reversed(name.split(";")) if "/" in part]
+    return f"{parts[0].rpartition('/')[0]}/{_CONSTANT}" if parts else _CONSTANT
