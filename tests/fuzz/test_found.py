@@ -545,8 +545,8 @@ model = keras.Model(x, [ops.split(y, 2, axis=2)[1], ops.mean(x, axis=3)])
 """,
         (
             {"name": "Split", "is_keras_class": True, "quantize_input": True, "quantize_output": True},
-            {"name": "maximum", "quantize_input": False, "quantize_output": True},
-            {"name": "mean", "quantize_input": False},
+            {"name": "Maximum", "is_keras_class": True, "quantize_input": False, "quantize_output": True},
+            {"name": "Mean", "is_keras_class": True, "quantize_input": False},
         ),
         seed=456,
         hard=True,
