@@ -72,7 +72,8 @@ def planned_weights(q_model: QuantizedModel, held: Collection[str] | None = None
             gain, shift = batch_norm_gain(layers[fold.batch_norm.layer])
             values = values * spread_gain(fold.layer.class_name, gain, values.shape)
             scales = np.multiply.outer(scales, np.abs(gain))  # more than there are: a channel has one of each
-            biases += [biases[0] * gain, biases[0] * gain + shift]
+            # The scale of all channels is raised for the largest bias of the model, and then multiplied by each gain.
+            biases += [np.multiply.outer(biases[0], gain).ravel(), biases[0] * gain + shift]
         steps = _input_scales(q_model.plan, placement.layer, ranges)
         raised = [least_weight_scale(np.concatenate(biases), step).max() for step in steps]
         most, begins_with = float(max(raised, default=0.0)), activation_begins_with(layers[placement.layer])

@@ -51,6 +51,22 @@ def test_a_file_with_large_biases_verifies_at_four_bits(tmp_path, normalized, ta
         qdq.verify_onnx(path, q_model, samples).raise_if_failed()
 
 
+def test_one_scale_for_all_channels_is_raised_for_the_largest_bias_and_multiplied_by_each_gain(tmp_path):
+    image = keras.Input((4, 4, 2), name="image")
+    conv, norm = layers.Conv2D(3, 2, name="conv"), layers.BatchNormalization(name="norm")
+    model = keras.Model(image, layers.ReLU()(norm(conv(image))))
+    conv.bias.assign([1.6 * LARGE, 1.1 * LARGE, 0.4 * LARGE])
+    norm.set_weights(np.array([[1, 1.5, 0.5], [0, 0, 0], [0, 1e3, 7e3], [1, 1, 1]]))
+    spec = qdq.QuantizationSpec()
+    spec.add("conv", quantize_config=qdq.LayerQuantizeConfig(weight={"per_axis": False}))
+    q_model = qdq.quantize_model(model, quantization_spec=spec, target="tensorrt")
+    qdq.calibrate(q_model, np.zeros((2, 4, 4, 2), "float32"), verbose=False)
+    path = qdq.export_onnx(q_model, tmp_path / "model.onnx").path
+    (held,) = [numpy_helper.to_array(c) for c in onnx.load(path).graph.initializer if c.name == "conv/kernel/scale"]
+    assert held.max() / held.min() == pytest.approx(3)
+    qdq.verify_onnx(path, q_model).raise_if_failed()
+
+
 def integer_biases(path):
     """Return the values of the int32 biases of a file."""
     graph = onnx.load(path).graph
