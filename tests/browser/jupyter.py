@@ -84,9 +84,14 @@ _SETTINGS = {
 
 
 # Playwright has no limit of its own for what a script of ours awaits, such as an answer of a kernel.
-_LIMITED = f"""(argument) => Promise.race([({{script}})(argument), new Promise((_, reject) => {{{{
-  setTimeout(() => reject(new Error('the page did not answer in {PATIENCE} s')), {1000 * PATIENCE});
-}}}})])"""
+# The timer ends with the answer, which it would keep in the page's memory for as long as it runs.
+_LIMITED = f"""(argument) => {{{{
+  let timer;
+  const late = new Promise((_, reject) => {{{{
+    timer = setTimeout(() => reject(new Error('the page did not answer in {PATIENCE} s')), {1000 * PATIENCE});
+  }}}});
+  return Promise.race([({{script}})(argument), late]).finally(() => clearTimeout(timer));
+}}}}"""
 
 
 def answer_of(page: Any, script: str, argument: Any = None) -> Any:
