@@ -105,9 +105,9 @@ fuzz: $(STAMP)  ## Try random models for MINUTES=10; SEED= gives others, COUNT= 
 agreement: $(STAMP)  ## Compare the explanations with ONNX Runtime under random toggles; TOGGLES=200 per network, ONLY=ResNet50 ...
 	@$(BIN)/python tests/agreement/long_run.py --toggles $(or $(TOGGLES),200) $(if $(ONLY),--only $(ONLY))
 
-load: $(STAMP)  ## Use a bench of LAYERS=3000 for ACTIONS=1000, then one in JupyterLab; SEED= gives other actions
-	@$(BIN)/python tests/load/long_run.py --actions $(or $(ACTIONS),1000) --layers $(or $(LAYERS),3000) --seed $(or $(SEED),0)
-	@$(BIN)/python tests/load/browser_run.py --actions $(or $(ACTIONS),1000) --layers $(or $(LAYERS),3000) --seed $(or $(SEED),0)
+load: $(STAMP)  ## Use a bench of LAYERS=3000 for ACTIONS=1000, then one in JupyterLab; MINUTES= for each, SEED= gives other actions
+	@$(BIN)/python tests/load/long_run.py --actions $(or $(ACTIONS),1000) --layers $(or $(LAYERS),3000) --seed $(or $(SEED),0) $(if $(MINUTES),--minutes $(MINUTES))
+	@$(BIN)/python tests/load/browser_run.py --actions $(or $(ACTIONS),1000) --layers $(or $(LAYERS),3000) --seed $(or $(SEED),0) $(if $(MINUTES),--minutes $(MINUTES))
 
 # A sample of small faults, each against the tests that reach it: hours for all rooms, minutes for one. It goes on where it ended.
 soak: $(STAMP)  ## Do the tests notice? MUTANTS=13 per room, ROOMS="graph spec", SEED=; results in build/mutation

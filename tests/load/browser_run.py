@@ -40,6 +40,12 @@ ACT = """
 for _ in range({count}):
     _ = user.act()
 """
+# A variant compared with itself: a table of differences has sixty rows or none, by what was kept under its name.
+COMPARE = """
+pane = next(pane for pane in wb.view.side.panes if pane.title == 'Variants')
+if pane.first.value is not None:
+    pane.second.value = {second}
+"""
 BADGES = "g.qdqw-unit .qdqw-badge:not(.impossible)"
 WEIGHT = ".qdqw-badge.weight:not(.impossible)"
 TABS = ("Inspector", "Spec", "Cases", "Target", "History", "Variants", "Sensitivity", "Code & files", "Calibration")
@@ -149,9 +155,11 @@ def memory_at_the_start(bench):
     bench.notebook.ask("_ = wb.select([]), wb.go_to(0)")
     for title in TABS:
         bench.open(title)
+    bench.notebook.ask(COMPARE.format(second="pane.first.value"))
     bench.root.get_by_role("button", name="Close all blocks").first.click()
     bench.page.wait_for_timeout(1000)
     memory = page_memory(bench.page)
+    bench.notebook.ask(COMPARE.format(second="''"))
     bench.notebook.ask(f"_ = wb.go_to({place})")
     return memory
 
@@ -175,11 +183,14 @@ def session(options):
             clicker.act()
             if number % 10 == 0:
                 check_drawn(bench)
-            if number % max(1, options.actions // 4) == 0:
+            late = warm and options.minutes and time.monotonic() - started > 60 * options.minutes
+            if late or number % max(1, options.actions // 4) == 0:
                 memory = memory_at_the_start(bench)
                 warm = warm or memory
                 steps = bench.value("len(wb.history)")
                 print(f"{number} actions, {steps} steps, {time.monotonic() - started:.0f} s: {memory}", flush=True)
+            if late:
+                break
         print(f"{check_all(bench)} layers drawn as planned; errors in the page: {problems or 'none'}")
         growth = {name: memory[name] / warm[name] for name in warm}
         print("grown by " + ", ".join(f"{name} x{value:.3f}" for name, value in growth.items()))
@@ -249,6 +260,7 @@ def main() -> None:
     parser.add_argument("--actions", type=int, default=200, help="how many actions (default: 200)")
     parser.add_argument("--layers", type=int, default=3000, help="how many layers (default: 3000)")
     parser.add_argument("--seed", type=int, default=0, help="another seed gives other actions (default: 0)")
+    parser.add_argument("--minutes", type=float, help="end the session then, with the last checks")
     parser.add_argument("--only", nargs="*", choices=list(parts), default=list(parts), help="which parts")
     options = parser.parse_args()
     wrong = {}

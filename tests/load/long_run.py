@@ -30,6 +30,7 @@ def main() -> None:
     parser.add_argument("--actions", type=int, default=1000, help="how many actions (default: 1000)")
     parser.add_argument("--layers", type=int, default=3000, help="how many layers (default: 3000)")
     parser.add_argument("--seed", type=int, default=0, help="another seed gives other actions (default: 0)")
+    parser.add_argument("--minutes", type=float, help="end then, with the last checks, however few actions were taken")
     parser.add_argument("--no-own-cases", action="store_true", help="without a case of the user's own")
     options = parser.parse_args()
     session = Session(chain(options.layers), options.seed, own_cases=not options.no_own_cases, target="onnxruntime")
@@ -44,13 +45,16 @@ def main() -> None:
             print(f"{number} actions, {len(session.bench.history)} steps: {_text(session.memory())}", flush=True)
         if number == warming:
             warm = session.memory()
+        if options.minutes and number > warming and time.perf_counter() - started > 60 * options.minutes:
+            break
     seconds = time.perf_counter() - started
+    session.forget()
     last = session.memory()
     session.to_the_start_and_back()
-    print(f"{options.actions} actions in {seconds:.0f} s with all checks: {dict(session.taken)}")
+    print(f"{number} actions in {seconds:.0f} s with all checks: {dict(session.taken)}")
     print(f"refused without a trace: {dict(session.refused)}; {session.page.received / 1e6:.1f} MB of messages")
     growth = {name: last[name] / warm[name] for name in last}
-    print(f"from action {warming} to {options.actions}: " + ", ".join(f"{k} x{v:.3f}" for k, v in growth.items()))
+    print(f"from action {warming} to {number}: " + ", ".join(f"{k} x{v:.3f}" for k, v in growth.items()))
     sys.exit(1 if any(growth[name] > GROWTH for name in JUDGED) else 0)
 
 
