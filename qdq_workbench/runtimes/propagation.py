@@ -22,7 +22,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from qdq_workbench.graph.kinds import MAXIMA, RESHAPINGS
+from qdq_workbench.graph.kinds import GLOBAL_MAXIMA, MAXIMA, RESHAPINGS
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import pads_with_zeros, vanishes
 from qdq_workbench.placement.pairs import PlannedTensor
@@ -49,7 +49,7 @@ class Propagation:
         self._graph = facts.graph
         self._plan = facts.plan
         self._scales: dict[str, Scale] = {}  # by the name of a pair
-        self._same_as, self._chosen_from = self._origins(), self._origins(*MAXIMA)
+        self._same_as, self._chosen_from = self._origins(), self._origins(*MAXIMA, *GLOBAL_MAXIMA)
         self._origin_of_group: dict[str, str | None] = {}  # by the pair that has its range
         self._members: dict[str, list[str]] = {}  # by the pair that has the range of a group, the tensors of the group
         owners = facts.plan.range_owners

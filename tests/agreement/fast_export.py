@@ -50,7 +50,7 @@ KEEPING = (
     "ZeroPadding2D",
     "ZeroPadding3D",
 )
-MAXIMA = ("MaxPooling1D", "MaxPooling2D", "MaxPooling3D")
+MAXIMA = tuple(f"{kind}Pooling{rank}D" for kind in ("Max", "GlobalMax") for rank in (1, 2, 3))
 WHOLE = QuantizerSpec(signed=True, symmetric=True, narrow_range=True)
 
 

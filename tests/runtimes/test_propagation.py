@@ -110,3 +110,20 @@ def test_of_two_pairs_in_a_row_the_runtime_makes_one(rate, tmp_path):
         seen |= runs["pool"]
     assert explanation.for_layer("pool").status == ("float" if rate else "int8")
     assert "float" in seen if rate else seen == {"int8"}
+
+
+@pytest.mark.parametrize("pool", [layers.MaxPooling2D, layers.GlobalMaxPooling2D])
+def test_a_maximum_has_the_range_of_the_first_of_two_pairs_in_front_of_it(pool, tmp_path):
+    image = keras.Input((8, 8, 3), name="image")
+    model = keras.Model(image, pool(name="pool")(layers.Dropout(0.5, name="drop")(image)))
+    spec = qdq.QuantizationSpec()
+    spec.add("drop", quantize_weight=False, quantize_output=True)
+    spec.add("pool", quantize_weight=False, quantize_output=True)
+    export = FastExport(model)
+    plan = qdq.plan_placement(export.graph, quantization_spec=spec, target="onnxruntime")
+    explanation = qdq.explain(plan)
+    (runs,) = (
+        found for entry, found in compared_layers(explanation, export.build(plan), tmp_path) if entry.layer == "pool"
+    )
+    assert explanation.for_layer("pool").status == "int8"
+    assert runs == {"int8"}
