@@ -21,7 +21,7 @@ from qdq_workbench.errors import DataError, SpecError
 
 QUIET = {"verbose": False}
 LAYERS = ["wide", "narrow", "head"]
-FLOOR = 0.97  # few placements reach it, and only those are timed
+FLOOR = 0.99  # five placements of 27 reach it, and only those are timed
 
 
 @pytest.fixture(scope="module")
