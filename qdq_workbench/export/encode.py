@@ -14,7 +14,7 @@ import numpy as np
 
 from qdq_workbench.conversion.engine.float_view import float_view
 from qdq_workbench.conversion.engine.folding import batch_norm_gain, folded_weight
-from qdq_workbench.conversion.engine.integer_weights import IntegerTensor, integer_weights
+from qdq_workbench.conversion.engine.integer_weights import IntegerTensor, check_kept, integer_weights
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.errors import ExportError, UncalibratedError
 from qdq_workbench.export.encodings import Encoding, make_room_for_bias
@@ -72,9 +72,8 @@ def encode_weights(
         if fold is not None and folded_weight(fold.layer.class_name, placement.weight):
             encoding = _with_gain(encoding, fold.layer.class_name, gains[placement.layer])
         if placement.tensor in biases:
-            encoding = _make_room_for_bias(
-                q_model, placement, encoding, np.asarray(biases[placement.tensor]), activations
-            )
+            bias = np.asarray(biases[placement.tensor])
+            encoding = _make_room_for_bias(q_model, placement, encoding, bias, activations)
         encodings[placement.tensor] = encoding
     return encodings
 
@@ -143,5 +142,9 @@ def _make_room_for_bias(
         return encoding
     # The calls of a shared layer have one weight and one bias, but inputs of different scales.
     sources = (q_model.plan.input_placement(call.name, 0) for call in calls)
-    pairs = [q_model.plan.pair_of(source).name for source in sources if source is not None]
-    return make_room_for_bias(encoding, bias, [activations[pair].scale for pair in pairs])
+    steps = [activations[q_model.plan.pair_of(source).name].scale for source in sources if source is not None]
+    found = make_room_for_bias(encoding, bias, steps)
+    if len(steps) > 1:
+        wanted = make_room_for_bias(encoding, bias, [max(steps)])
+        check_kept(placement.layer, wanted.dequantized(), found.dequantized(), steps)
+    return found

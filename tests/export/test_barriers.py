@@ -47,6 +47,17 @@ def test_a_pair_behind_another_grid_keeps_its_own(tmp_path):
     assert report.mean_difference < 0.01 * report.mean_size  # 4 % where values beyond a range are not clipped
 
 
+def test_a_pair_behind_a_moved_tensor_keeps_the_range_that_its_reader_sets(tmp_path):
+    image = keras.Input((8, 8, 1), name="image")
+    model = keras.Model(image, layers.Conv2D(6, 1, name="conv")(layers.Permute((3, 2, 1), name="moved")(image)))
+    fixed = qdq.LayerQuantizeConfig(activation={"quantizer": "fixed", "init_min": -1.0, "init_max": 2.0})
+    moved = {"name": "moved", "quantize_weight": False, "quantize_output": True}
+    q_model, report, verified = exported(model, tmp_path, moved, {"name": "conv", "quantize_config": fixed})
+    assert q_model.activation_ranges()["moved"] == (-1.0, 2.0)
+    assert verified.passed, verified.summary()
+    assert report.operators == {"TRANSPOSE": (1, 1), "CONV_2D": (1, 1)}
+
+
 def test_a_file_without_the_second_grid_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(Barrier, "call", lambda self, inputs: inputs)
     keras.utils.set_random_seed(0)

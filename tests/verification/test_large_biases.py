@@ -8,6 +8,7 @@ from keras import layers
 from onnx import numpy_helper
 
 import qdq_workbench as qdq
+from qdq_workbench.errors import ExportError
 
 LARGE = 1e4
 MAKERS = {
@@ -65,6 +66,35 @@ def test_one_scale_for_all_channels_is_raised_for_the_largest_bias_and_multiplie
     (held,) = [numpy_helper.to_array(c) for c in onnx.load(path).graph.initializer if c.name == "conv/kernel/scale"]
     assert held.max() / held.min() == pytest.approx(3)
     qdq.verify_onnx(path, q_model).raise_if_failed()
+
+
+def shared_dense(size, bias):
+    """A calibrated model that calls one layer with ordinary inputs and with inputs of another size."""
+    keras.utils.set_random_seed(0)
+    image, other = keras.Input((16,), name="image"), keras.Input((16,), name="other")
+    dense = layers.Dense(8, name="dense")
+    model = keras.Model([image, other], [dense(image), dense(other)])
+    dense.bias.assign(np.linspace(-bias, bias, 8))
+    q_model = qdq.quantize_model(model, target="onnxruntime")
+    images = np.random.default_rng(0).normal(size=(64, 16)).astype("float32")
+    qdq.calibrate(q_model, [images, images * np.float32(size)], verbose=False)
+    return q_model
+
+
+@pytest.mark.parametrize("size", [1e-5, 1e-7, 1e-12])
+def test_a_weight_that_the_bias_of_a_call_with_tiny_inputs_would_cost_the_other_calls_is_refused(size, tmp_path):
+    q_model = shared_dense(size, bias=6)
+    with pytest.raises(ExportError, match=r"'dense' is called with inputs of very different sizes.*spec.add\('dense'"):
+        qdq.export_onnx(q_model, tmp_path / "model.onnx")
+    with pytest.raises(ExportError, match="'dense' is called with inputs of very different sizes"):
+        qdq.export_tflite(q_model, tmp_path / "model.tflite")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("size", "bias"), [(1e-4, 6), (1e-12, 0)])
+def test_a_weight_that_loses_nothing_is_not(size, bias, tmp_path):
+    q_model = shared_dense(size, bias)
+    qdq.verify_onnx(qdq.export_onnx(q_model, tmp_path / "model.onnx").path, q_model).raise_if_failed()
 
 
 def integer_biases(path):

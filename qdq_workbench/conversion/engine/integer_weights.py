@@ -7,7 +7,7 @@ of layers whose input and kernel are quantized are int32 with scale s_x * s_w (J
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -15,12 +15,15 @@ import numpy as np
 
 from qdq_workbench.conversion.engine.float_view import float_view
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
+from qdq_workbench.errors import ExportError
 from qdq_workbench.graph.kinds import HOLDING_ONE
 from qdq_workbench.graph_builder import layer_weights
 from qdq_workbench.quantizers import numerics
 from qdq_workbench.quantizers.bias_room import bias_codes, bias_scale, make_room_for_bias
 from qdq_workbench.quantizers.blocks import spread
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+
+_LOST = 0.01  # of the sum of a weight's magnitudes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,19 +114,44 @@ def _quantize_biases(q_model: QuantizedModel, qparams: Mapping[str, numerics.QPa
     scales: dict[str, list[np.ndarray]] = {}
     for _, kernel, _, input_scale in calls:
         scales.setdefault(kernel, []).append(input_scale)
+    layers = {placement.tensor: placement.layer for placement in q_model.plan.placements}
     for name, kernel, bias, input_scale in calls:
         weight, values = found[kernel], floats[bias]
         # An int32 bias is added to sums with one scale per output; blocks, or scales along the inputs, have none.
         if weight.block_size is not None or weight.scale.shape not in ((), values.shape):
             continue
         spec = qparams[kernel].spec
-        codes, scale = make_room_for_bias(weight.codes, weight.scale, weight.zero_point, spec, values, scales[kernel])
+        given = (weight.codes, weight.scale, weight.zero_point, spec, values)
+        codes, scale = make_room_for_bias(*given, scales[kernel])
         found[kernel] = dataclasses.replace(weight, codes=codes, scale=scale)
+        if len(scales[kernel]) > 1:
+            wanted, least = make_room_for_bias(*given, [max(scales[kernel])])
+            check_kept(
+                layers[kernel],
+                numerics.dequantize(wanted, numerics.QParams(least, weight.zero_point, spec)),
+                numerics.dequantize(codes, numerics.QParams(scale, weight.zero_point, spec)),
+                scales[kernel],
+            )
         step = bias_scale(input_scale, scale)
         integers = bias_codes(values, step)
         if integers is not None:
             zero_point, axis = np.zeros(step.shape, np.int32), 0 if step.ndim else None
             found[name] = IntegerTensor(integers, step, zero_point, 32, axis)
+
+
+def check_kept(layer: str, wanted: np.ndarray, found: np.ndarray, input_scales: Sequence[np.ndarray]) -> None:
+    """Raise ExportError if a weight lost values for the bias of one call that the call with the largest inputs needs.
+
+    At the call with the smallest inputs they are negligible beside the bias; at the others they are not.
+    """
+    if np.abs(found - wanted).sum() <= _LOST * np.abs(wanted).sum():
+        return
+    raise ExportError(
+        f"The layer {layer!r} is called with inputs of very different sizes, and at the smallest its bias fits int32 "
+        "only with a weight scale at which weights are lost for the other calls. Leave it in float, "
+        f"spec.add({layer!r}, quantize_input=False, quantize_weight=False), or use one layer per call. Received: input "
+        f"scales from {float(min(input_scales)):.3g} to {float(max(input_scales)):.3g}"
+    )
 
 
 def _calls_with_bias(q_model: QuantizedModel, found: dict[str, Any]) -> Iterator[tuple[str, str, str, np.ndarray]]:

@@ -21,7 +21,6 @@ from qdq_workbench.export.encodings import Encoding
 from qdq_workbench.export.keras_side.traced_layers import reads_mask
 from qdq_workbench.export.litert.barriers import BARRIER, Barrier
 from qdq_workbench.export.litert.supported_grids import INT16_BITS
-from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import MASKED, vanishes
 from qdq_workbench.graph_builder import Call, layer_weights
 from qdq_workbench.placement.plan import Placement, PlacementPlan
@@ -165,21 +164,19 @@ class _FakeQuantBuilder(FoldingRebuilder):
 
     def _follows_another_grid(self, tensor: str, encoding: Encoding) -> bool:
         """Return whether the converter would merge the pair of a tensor with the grid that the values come from."""
-        path: list[Node] = []
+        moved = False
         while True:
             node = self.plan.graph.producer(tensor)
             before = self.plan.input_placement(node.name, 0) if node.inputs else None
             if len(node.inputs) != 1 or not (vanishes(node) or node.is_a(*self.plan.target_object.same_scale_kinds)):
                 break
-            path.append(node)
+            moved = True
             if before is not None:
-                # Around an operator that moves values, the converter keeps both.
-                grid = self._activations[self.plan.pair_of(before).name]
-                return all(map(vanishes, path)) and not _is_same_grid(grid, encoding)
+                return not _is_same_grid(self._activations[self.plan.pair_of(before).name], encoding)
             tensor = node.inputs[0]
         # The same is true of an integer kernel, which writes a grid of its own.
         in_float = before is None or not node.is_activation
-        return node.activation_name in FIXED_RANGES and (bool(path) or in_float)
+        return node.activation_name in FIXED_RANGES and (moved or in_float)
 
 
 def _is_same_grid(one: Encoding, other: Encoding) -> bool:
