@@ -1,7 +1,7 @@
 """Barriers behind or in front of pairs, which keep TensorFlow's converter from merging two grids, or spreading one.
 
 The converter drops a pair behind an integer operator with another grid, as there is between two pairs with a Dropout
-between them, because it removes every QUANTIZE of a DEQUANTIZE:
+or a Transpose between them, because it removes every QUANTIZE of a DEQUANTIZE:
 
     operator -> DEQUANTIZE -> QUANTIZE        ->        operator
 

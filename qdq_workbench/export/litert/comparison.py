@@ -44,18 +44,18 @@ def outputs_of_both(
     """
     arrays = [np.asarray(array) for array in inputs]
     interpreter = make_interpreter(content)
-
-    def outputs() -> list[np.ndarray]:
-        packed = keras.tree.pack_sequence_as(model._inputs_struct, arrays)  # noqa: SLF001 - as the converter reads it
-        return [np.asarray(value, np.float64) for value in keras.tree.flatten(model(packed, training=False))]
-
-    ours = outputs()
+    ours = _outputs_of(model, arrays)
     if any(value.shape[:1] != (len(arrays[0]),) for value in ours):
         batch = batch_of(interpreter)
         arrays = [np.resize(array, (batch, *array.shape[1:])) for array in arrays]
-        ours = outputs()
+        ours = _outputs_of(model, arrays)
     found = run_interpreter(interpreter, dict(zip(names.inputs, arrays, strict=True)))
     return ours, [found[name] for name in names.outputs]
+
+
+def _outputs_of(model: keras.Model, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    packed = keras.tree.pack_sequence_as(model._inputs_struct, list(arrays))  # noqa: SLF001 - as the converter reads it
+    return [np.asarray(value, np.float64) for value in keras.tree.flatten(model(packed, training=False))]
 
 
 def mean_difference(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> tuple[float, float]:
