@@ -19,6 +19,7 @@ from qdq_workbench.onnx_graph.batches import first_batch, run_session
 from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE, QDQGraph, integer_limits, type_name
 from qdq_workbench.onnx_graph.sessions import fed_inputs, make_session, run_once, with_outputs
 from qdq_workbench.verification.moved_pairs import pairs_that_reach
+from qdq_workbench.verification.own_quantization import moved_by_own_quantization
 from qdq_workbench.verification.parts import Arrays, cut_behind, run_parts
 from qdq_workbench.verification.report import Check
 from qdq_workbench.verification.saturation import exact_session, exact_sums_note, run_exactly, worst_saturation
@@ -120,6 +121,10 @@ class OptimizationParity:
             yield self._output(name, wanted, fast[name], slack.get(name, 0.0))
 
     @functools.cached_property
+    def _own_quantization(self) -> dict[str, float]:
+        return moved_by_own_quantization(self._proto, self._inputs, self._plain)
+
+    @functools.cached_property
     def _exact(self) -> dict[str, np.ndarray]:
         """The outputs computed by integer kernels with exact sums."""
         return run_exactly(self._proto, self._inputs)
@@ -163,7 +168,8 @@ class OptimizationParity:
             kept = run_exactly(self._proto, self._inputs, as_planned=True)
         else:
             kept = run_session(make_session(self._proto, optimized=True, as_planned=True), self._inputs)
-        yield _apart(wanted, kept[name]), [OWN_QUANTIZATION]
+        if _apart(wanted, given) <= self._allowed[name] + self._own_quantization[name]:
+            yield _apart(wanted, kept[name]), [OWN_QUANTIZATION]
         reaching = {f"{pair}/{QUANTIZE}" for pair in pairs_that_reach(self._proto, name)}
         sources = [node.input[0] for node in self._graph.nodes if node.name in reaching]
         # The pair on the output itself, then those that ONNX Runtime may move in front of it.

@@ -20,7 +20,7 @@ import onnx
 import tensorflow as tf
 
 from qdq_workbench._interrupts import safe_point
-from qdq_workbench.conversion.engine.cut import Cut, cut_model
+from qdq_workbench.conversion.engine.cut import cut_model
 from qdq_workbench.conversion.engine.deep_models import functional_model
 from qdq_workbench.conversion.engine.few_calls import for_few_calls
 from qdq_workbench.conversion.engine.float_view import float_view
@@ -43,12 +43,14 @@ from qdq_workbench.verification.keras_layout import fitting_layouts, zero_paddin
 from qdq_workbench.verification.known_errors import KnownError, KnownErrors
 from qdq_workbench.verification.moved_inputs import differences_behind, moved_outputs
 from qdq_workbench.verification.moved_pairs import pairs_that_reach
+from qdq_workbench.verification.own_quantization import moved_by_own_quantization
 from qdq_workbench.verification.saturation import run_exactly
 from qdq_workbench.verification.sensitivity import (
     FLOAT_TOLERANCE,
     HEADROOM,
     OWN_QUANTIZATION,
     ROUNDED_OUTPUT,
+    TOO_FAR,
     moved_by_steps,
 )
 
@@ -154,10 +156,9 @@ class Parity:
     ) -> list[OutputParity]:
         """Repeat failed comparisons without, or with, rewrites of ONNX Runtime; no tolerance is widened for them.
 
-        It quantizes float weights between two pairs, and float inputs of products with integer weights on the fly, and
-        makes one pair of two in a row: the comparison is repeated in a session without all three. It may return an
-        output whose tensor also has a pair as the pair's dequantized value: the comparison is repeated with Keras's
-        output rounded likewise.
+        What it quantizes by itself explains a difference if it is gone in a session without that, and no larger than 8
+        bits explain. It may return an output whose tensor also has a pair as the pair's dequantized value: the
+        comparison is repeated with Keras's output rounded likewise.
         """
         if exact_sums:
             kept = run_exactly(self._proto, self._inputs, as_planned=True)
@@ -169,11 +170,17 @@ class Parity:
             again = self._compare_output(name, kept[name], optimized=True)
             if parity.passed:
                 explained.append(parity)
-            elif again.passed:
+            elif again.passed and parity.mean_difference <= parity.allowed + self._own_quantization[name]:
                 explained.append(dataclasses.replace(again, rewrite=OWN_QUANTIZATION))
             else:
-                explained.append(self._compare_rounded(parity, theirs[name]))
+                rounded = self._compare_rounded(parity, theirs[name])
+                too_far = again.passed and not rounded.passed
+                explained.append(dataclasses.replace(rounded, rewrite=TOO_FAR) if too_far else rounded)
         return explained
+
+    @functools.cached_property
+    def _own_quantization(self) -> dict[str, float]:
+        return moved_by_own_quantization(self._proto, self._inputs, self._file_values)
 
     def _with_exact_sums(self, found: list[OutputParity]) -> list[OutputParity]:
         """Repeat the comparison with exact sums; an output that passes only so keeps the old one in `saturated`."""
@@ -239,7 +246,7 @@ class Parity:
         given = [tf.constant(self._inputs[name]) for name in cut.inputs]
         forced = [tf.constant(placeholders[name]) for name in cut.pairs]
         safe_point()
-        run = for_few_calls(self._q_model, _parts(cut), given, forced)
+        run = for_few_calls(self._q_model, cut.function(), given, forced)
         pairs, outputs = run(given, forced)
         return (
             {name: value.numpy() for name, value in zip(cut.pairs, pairs, strict=True)},
@@ -376,21 +383,6 @@ class Parity:
         """Move `_flips_per_sample` values of every sample by one quantization step."""
         steps = {tensor.name: float(qparams.scale) for tensor, qparams in self._activation_grids}
         return moved_by_steps(values, steps.get(name), self._flips_per_sample, generator)
-
-
-def _parts(cut: Cut) -> Any:
-    model = functional_model(
-        [*cut.inputs.values(), *(placeholder for _, placeholder in cut.pairs.values())],
-        [*(source for source, _ in cut.pairs.values()), *cut.outputs.values()],
-        name="cut",
-    )
-    count = len(cut.pairs)
-
-    def run(inputs: list[Any], placeholders: list[Any]) -> tuple[list[Any], list[Any]]:
-        values = keras.tree.flatten(model([*inputs, *placeholders], training=False))
-        return values[:count], values[count:]
-
-    return run
 
 
 def _predict(q_model: QuantizedModel, run: Any, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:

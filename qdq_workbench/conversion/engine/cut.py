@@ -7,12 +7,13 @@ into the other. Neither has to search for the ONNX tensor of a Keras tensor.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
 
 from qdq_workbench._interrupts import interrupts_held
+from qdq_workbench.conversion.engine.deep_models import functional_model
 from qdq_workbench.conversion.engine.float_view import float_view
 from qdq_workbench.conversion.engine.folding import FoldingRebuilder
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
@@ -47,6 +48,18 @@ class Cut:
     folds: list[Fold]
     recurrent: list[RecurrentCall]
     layers: dict[str, Any]
+
+    def function(self) -> Callable[[list[Any], list[Any]], tuple[list[Any], list[Any]]]:
+        """Return a function from inputs and placeholder values to the values in front of the pairs, and the outputs."""
+        sources, placeholders = zip(*self.pairs.values(), strict=True) if self.pairs else ((), ())
+        ends = [*sources, *self.outputs.values()]
+        model = functional_model([*self.inputs.values(), *placeholders], ends, name="cut")
+
+        def run(inputs: list[Any], values: list[Any]) -> tuple[list[Any], list[Any]]:
+            found = keras.tree.flatten(model([*inputs, *values], training=False))
+            return found[: len(sources)], found[len(sources) :]
+
+        return run
 
 
 @interrupts_held()
