@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 
 from qdq_workbench.calibration.batches import input_batches, named_inputs
+from qdq_workbench.conversion.engine.sample_rows import are_first_rows
 from qdq_workbench.errors import DataError
 from qdq_workbench.graph_builder import input_structure
 from qdq_workbench.onnx_graph.batches import first_batch
@@ -53,17 +54,18 @@ def read_samples(model: Any, data: Any, count: int = _MAX_SAMPLES) -> list[np.nd
 
 
 def divisible_samples(proto: onnx.ModelProto, model: keras.Model, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Return the samples by input name, or one batch of a file with a fixed one if an output has no row per sample.
-
-    The model's outputs for all samples, a mean over them for instance, are not those of the file's batches.
-    """
+    """Return the samples by input name, or one batch of a file with a fixed one if an output depends on the batch."""
     batch = first_batch(proto, inputs)
     split = [name for name, array in batch.items() if np.shape(array) != np.shape(inputs[name])]
     if not split:
         return dict(inputs)
-    packed = keras.tree.pack_sequence_as(input_structure(model), list(inputs.values()))
-    ends = keras.tree.flatten(model(packed, training=False))
-    return dict(inputs) if all(end.shape[:1] == inputs[split[0]].shape[:1] for end in ends) else batch
+    few, many = (_outputs(model, [*samples.values()]) for samples in (batch, inputs))
+    return dict(inputs) if are_first_rows(few, many, len(inputs[split[0]])) else batch
+
+
+def _outputs(model: keras.Model, arrays: list[np.ndarray]) -> list[np.ndarray]:
+    packed = keras.tree.pack_sequence_as(input_structure(model), arrays)
+    return [np.asarray(value) for value in keras.tree.flatten(model(packed, training=False))]
 
 
 def _has_tables(model: Any) -> bool:

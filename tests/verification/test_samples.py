@@ -1,4 +1,4 @@
-"""Models whose outputs have no row per sample: a file with a fixed batch is compared with the model on one batch."""
+"""Models whose outputs depend on the batch: a file with a fixed one is compared with the model on one batch."""
 
 import keras
 import numpy as np
@@ -7,6 +7,7 @@ import pytest
 from keras import layers, ops
 
 import qdq_workbench as qdq
+from qdq_workbench.conversion.engine.sample_rows import are_first_rows
 from qdq_workbench.export.litert.tflite_run import run_tflite
 from qdq_workbench.verification.parity import Parity
 from qdq_workbench.verification.samples import divisible_samples
@@ -23,7 +24,8 @@ def q_model():
     means = layers.Lambda(lambda values: ops.mean(values, axis=0), name="means")(rows)
     mean = layers.Lambda(ops.mean, name="mean", output_shape=lambda shape: shape[:0])(rows)
     flat = layers.Lambda(lambda values: ops.reshape(values, (-1,)), name="flat")(rows)
-    q_model = qdq.quantize_model(keras.Model(x, [joined, rows, means, mean, flat]), target="onnxruntime")
+    left = layers.Lambda(lambda values: values - ops.mean(values, axis=0, keepdims=True), name="left")(rows)
+    q_model = qdq.quantize_model(keras.Model(x, [joined, rows, means, mean, flat, left]), target="onnxruntime")
     qdq.calibrate(q_model, DATA, verbose=False)
     return q_model
 
@@ -46,8 +48,38 @@ def test_one_batch_tells_a_wrong_file_from_a_right_one(q_model, tmp_path):
     bias = q_model.get_layer("quant_rows").layer.bias
     right = bias.numpy()
     bias.assign(right + 1)
-    assert passed() == {"joined": True, "rows": False, "means": False, "mean": False, "flat": False}
+    assert passed() == {"joined": True, "rows": False, "means": False, "mean": False, "flat": False, "left": True}
     bias.assign(right)
+
+
+def test_rows_that_depend_on_the_batch_verify(tmp_path):
+    x = keras.Input((3,), name="x")
+    rows = layers.Dense(4, name="rows")(x)
+    left = layers.Lambda(lambda values: values - ops.mean(values, axis=0, keepdims=True), name="left")(rows)
+    q_model = qdq.quantize_model(keras.Model(x, left), target="onnxruntime")
+    qdq.calibrate(q_model, DATA, verbose=False)
+    path = qdq.export_onnx(q_model, tmp_path / "model.onnx", dynamic_batch=False).path
+    qdq.verify_onnx(path, q_model, data=DATA).raise_if_failed()
+    report = qdq.export_tflite(q_model, tmp_path / "model.tflite", batch=2)
+    assert not any("NOT accurate" in note for note in report.notes)
+    qdq.verify_tflite(report.path, q_model, data=DATA).raise_if_failed()
+
+
+def test_samples_that_a_model_computes_by_themselves_are_all_compared(tmp_path):
+    x = keras.Input((3,), name="x")
+    q_model = qdq.quantize_model(keras.Model(x, layers.Dense(4, name="rows")(x)), target="onnxruntime")
+    qdq.calibrate(q_model, DATA, verbose=False)
+    proto = onnx.load(qdq.export_onnx(q_model, tmp_path / "model.onnx", dynamic_batch=False).path)
+    assert len(divisible_samples(proto, q_model, {"x": DATA})["x"]) == 8
+
+
+def test_rows_that_depend_on_others_are_no_rows_of_the_samples():
+    many = np.arange(12.0).reshape(4, 3)
+    assert are_first_rows([many[:2]], [many], 4)
+    assert are_first_rows([np.resize(many, (6, 3))], [many], 4)  # a batch filled up by repetition
+    assert not are_first_rows([many[:2] - 1.0], [many], 4)
+    assert not are_first_rows([many[:2], many[:2].mean(0)], [many, many.mean(0)], 4)
+    assert not are_first_rows([many[:2] * np.nan], [many], 4)
 
 
 @pytest.mark.parametrize("batch", [None, 2])

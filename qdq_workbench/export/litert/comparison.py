@@ -11,6 +11,7 @@ import numpy as np
 from qdq_workbench.conversion.engine.deep_models import functional_model
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.conversion.engine.random_inputs import random_inputs
+from qdq_workbench.conversion.engine.sample_rows import are_first_rows
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export.litert.converter import Names, convert
 from qdq_workbench.export.litert.fake_quant_model import FakeQuantModel
@@ -39,16 +40,16 @@ def outputs_of_both(
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Return the outputs of a Keras model and of its file, in the model's order.
 
-    Both run on all samples, but on one batch of the file's size if an output has no row per sample: a mean over the
-    batch, say, is another one for each batch.
+    Both run on all samples, but on one batch of the file's size if an output depends on the batch.
     """
     arrays = [np.asarray(array) for array in inputs]
     interpreter = make_interpreter(content)
-    ours = _outputs_of(model, arrays)
-    if any(value.shape[:1] != (len(arrays[0]),) for value in ours):
-        batch = batch_of(interpreter)
-        arrays = [np.resize(array, (batch, *array.shape[1:])) for array in arrays]
-        ours = _outputs_of(model, arrays)
+    ours, batch = _outputs_of(model, arrays), batch_of(interpreter)
+    if batch != len(arrays[0]):
+        part = [np.resize(array, (batch, *array.shape[1:])) for array in arrays]
+        few = _outputs_of(model, part)
+        if not are_first_rows(few, ours, len(arrays[0])):
+            arrays, ours = part, few
     found = run_interpreter(interpreter, dict(zip(names.inputs, arrays, strict=True)))
     return ours, [found[name] for name in names.outputs]
 
