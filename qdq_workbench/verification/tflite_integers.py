@@ -14,8 +14,9 @@ import numpy as np
 
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.export.litert.kernels import KERNELS, Kernel
-from qdq_workbench.export.litert.supported_grids import INT16_BITS, NARROWEST_SCALE, ROUNDED_BY
-from qdq_workbench.export.litert.tflite_file import INT4, INT8, INT16, TFLiteFile, scales_of, unpacked
+from qdq_workbench.export.litert.lost_pairs import lost_pairs
+from qdq_workbench.export.litert.supported_grids import ROUNDED_BY
+from qdq_workbench.export.litert.tflite_file import INT4, INT8, TFLiteFile, scales_of, unpacked
 from qdq_workbench.graph.kinds import BATCH_NORMALIZATION
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.placement.kept import scales_along_other_axes
@@ -25,10 +26,7 @@ from qdq_workbench.verification.planned_values import PlannedValues, bias_differ
 from qdq_workbench.verification.presence import needed_tensors
 from qdq_workbench.verification.report import Check, check_of
 
-_Grid = tuple[int, float, int]  # number of bits, scale, zero point
 _Needed = Mapping[tuple[str, str], bool]  # of `needed_tensors`
-_BITS = {INT8: 8, INT16: INT16_BITS}
-_WIDENED = NARROWEST_SCALE * (1 + 1e-5)  # as the converter computes it from ranges in float32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,35 +57,14 @@ def check_tflite_integers(file: TFLiteFile, q_model: QuantizedModel) -> Check:
 
 def _grid_differences(file: TFLiteFile, q_model: QuantizedModel, needed: _Needed) -> Iterator[str]:
     """Yield the pairs whose grid no tensor of the file has."""
-    held = set(_grids(file))
     ranges = q_model.activation_ranges()
+    grids = {}
     for pair in q_model.plan.tensors:
         if pair.kind == "activation" and needed.get(("activation", pair.name)):
             grid = numerics.qparams_from_range(*ranges[pair.name], pair.quantizer)
-            bits = INT16_BITS if pair.quantizer.num_bits == INT16_BITS else 8
-            scale, zero = float(np.float32(grid.scale)), int(grid.zero_point)
-            if (bits, scale, zero) not in held and scale > _WIDENED and not _may_be_merged(q_model.plan, pair.tensor):
-                yield f"no tensor has the grid of the pair {pair.name!r}: scale {scale}, zero point {zero}, int{bits}"
-
-
-def _may_be_merged(plan: PlacementPlan, tensor: str) -> bool:
-    """Return whether the converter may give a tensor the grid of another pair, or none, because of what reads it.
-
-    It fuses activations, and gives the inputs of a concatenation, for one, the scale of its result.
-    """
-    target, readers = plan.target_object, [node for node, _ in plan.graph.readers(tensor)]
-    return bool(readers) and all(
-        node.activation_name in target.fused_activations if node.is_activation else node.is_a(*target.same_scale_kinds)
-        for node in readers
-    )
-
-
-def _grids(file: TFLiteFile) -> Iterator[_Grid]:
-    for graph in file.graphs:
-        for tensor in graph.tensors:
-            scales = scales_of(tensor)
-            if scales is not None and scales.size == 1 and tensor.type in _BITS and not file.data(tensor):
-                yield _BITS[tensor.type], float(scales[0]), int(tensor.quantization.zeroPoint[0])
+            grids[pair.name] = float(np.float32(grid.scale)), int(grid.zero_point)
+    for name, (bits, scale, zero) in lost_pairs(file, q_model.plan, grids):
+        yield f"no tensor has the grid of the pair {name!r}: scale {scale}, zero point {zero}, int{bits}"
 
 
 def _matched_weights(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import keras
@@ -48,9 +48,14 @@ class FakeQuantModel:
     biases: Mapping[str, np.ndarray]
 
 
-def fake_quant_model(q_model: QuantizedModel, activations: Mapping[str, Encoding]) -> FakeQuantModel:
-    """Return a calibrated model as a float model with folded batch normalizations and fake-quant operations."""
-    builder = _FakeQuantBuilder(q_model, activations)
+def fake_quant_model(
+    q_model: QuantizedModel, activations: Mapping[str, Encoding], apart: Collection[str] = ()
+) -> FakeQuantModel:
+    """Return a calibrated model as a float model with folded batch normalizations and fake-quant operations.
+
+    The pairs in `apart` have a barrier in front of them.
+    """
+    builder = _FakeQuantBuilder(q_model, activations, apart)
     model = builder.rebuilt(q_model.name)
     biases = {name: np.array(bias) for name, bias in biases_behind(q_model.plan, builder.clones).items()}
     encodings = encode_weights(q_model, builder.folds, biases, activations)
@@ -122,9 +127,10 @@ class _FakeQuantBuilder(FoldingRebuilder):
 
     plan: PlacementPlan
 
-    def __init__(self, q_model: QuantizedModel, activations: Mapping[str, Encoding]) -> None:
+    def __init__(self, q_model: QuantizedModel, activations: Mapping[str, Encoding], apart: Collection[str]) -> None:
         self.plan = q_model.plan
         self._activations = activations
+        self._pairs_apart = apart
         self.quantized: dict[str, Any] = {}
         self._on_rows: dict[str, _OnRows] = {}
         super().__init__(float_view(q_model), self.plan.lowering.folds)
@@ -154,7 +160,7 @@ class _FakeQuantBuilder(FoldingRebuilder):
         if name not in self.quantized:
             layer = _FakeQuantize(self._activations[name], name=self.free_name(f"qdq.{keras_name(name)}"))
             values = self.values[placement.tensor]
-            if self._follows_another_grid(placement.tensor, self._activations[name]):
+            if name in self._pairs_apart or self._follows_another_grid(placement.tensor, self._activations[name]):
                 values = self._apart(values)
             self.quantized[name] = layer(values)
         return self.quantized[name]

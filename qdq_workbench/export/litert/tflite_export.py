@@ -16,6 +16,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from qdq_workbench._files import check_name, write_atomically
 from qdq_workbench._interrupts import interrupts_held, safe_point
 from qdq_workbench._numbers import whole
@@ -28,14 +30,18 @@ from qdq_workbench.export.encode import encode_activations
 from qdq_workbench.export.litert.comparison import LARGE, compare, divergence_warning
 from qdq_workbench.export.litert.converter import Names, convert
 from qdq_workbench.export.litert.fake_quant_model import FakeQuantModel, fake_quant_model
+from qdq_workbench.export.litert.lost_pairs import lost_pairs
 from qdq_workbench.export.litert.own_integers import Written, write_integers
-from qdq_workbench.export.litert.supported_grids import check_grids
+from qdq_workbench.export.litert.supported_grids import INT16_BITS, check_grids
+from qdq_workbench.export.litert.tflite_file import TFLiteFile
 from qdq_workbench.export.litert.tflite_run import integer_operators
 from qdq_workbench.export.other_targets import planned_for
 from qdq_workbench.placement.kept import scales_along_other_axes
+from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.planning import explain
 
 _NAMED = 5
+_CONVERTER = 1e-5  # of a scale: the converter computes it from a range in float32
 _TARGET = "litert"
 _SUFFIXES = (".tflite",)
 
@@ -189,10 +195,31 @@ def converted(q_model: QuantizedModel, batch: int | None) -> tuple[FakeQuantMode
     The model is from `for_litert`, and an open batch size is None.
     """
     check_grids(q_model)
-    read = fake_quant_model(q_model, encode_activations(q_model))
-    names = Names.of(q_model)
+    activations, names = encode_activations(q_model), Names.of(q_model)
+    read = fake_quant_model(q_model, activations)
     safe_point()
-    return read, names, convert(read.model, names, batch, read.activations)
+    content = convert(read.model, names, batch, activations)
+    lost = _lost(content, read, q_model.plan)
+    if lost:
+        apart = fake_quant_model(q_model, activations, lost)
+        again = convert(apart.model, names, batch, activations)
+        if len(_lost(again, apart, q_model.plan)) < len(lost):
+            return apart, names, again
+    return read, names, content
+
+
+def _lost(content: bytes, read: FakeQuantModel, plan: PlacementPlan) -> list[str]:
+    """Return the names of the pairs of the model that the converter has dropped."""
+    held = {layer.name for layer in read.model.layers}  # without those that no output depends on
+    grids = {
+        name: (float(np.float32(each.scale)), int(each.zero_point))
+        for name, each in read.activations.items()
+        # Grids of 16 bits are restored later, by `wide_activations`.
+        if each.spec.num_bits != INT16_BITS
+        and name in read.pairs
+        and read.pairs[name]._keras_history.operation.name in held  # noqa: SLF001 - Keras has no public name for it
+    }
+    return [name for name, _ in lost_pairs(TFLiteFile(content), plan, grids, within=_CONVERTER)]
 
 
 def _refused(q_model: QuantizedModel, error: RuntimeError) -> ExportError:
