@@ -46,6 +46,7 @@ from qdq_workbench.verification.moved_pairs import pairs_that_reach
 from qdq_workbench.verification.own_quantization import moved_by_own_quantization
 from qdq_workbench.verification.saturation import run_exactly
 from qdq_workbench.verification.sensitivity import (
+    ELSEWHERE,
     FLOAT_TOLERANCE,
     HEADROOM,
     OWN_QUANTIZATION,
@@ -157,8 +158,8 @@ class Parity:
         """Repeat failed comparisons without, or with, rewrites of ONNX Runtime; no tolerance is widened for them.
 
         What it quantizes by itself explains a difference if it is gone in a session without that, and no larger than 8
-        bits explain. It may return an output whose tensor also has a pair as the pair's dequantized value: the
-        comparison is repeated with Keras's output rounded likewise.
+        bits explain, or if the file is for another runtime. It may return an output whose tensor also has a pair as the
+        pair's dequantized value: the comparison is repeated with Keras's output rounded likewise.
         """
         if exact_sums:
             kept = run_exactly(self._proto, self._inputs, as_planned=True)
@@ -172,10 +173,12 @@ class Parity:
                 explained.append(parity)
             elif again.passed and parity.mean_difference <= parity.allowed + self._own_quantization[name]:
                 explained.append(dataclasses.replace(again, rewrite=OWN_QUANTIZATION))
+            elif (rounded := self._compare_rounded(parity, theirs[name])).passed or not again.passed:
+                explained.append(rounded)
+            elif self._q_model.plan.target_object.quantizes_float_weights:
+                explained.append(dataclasses.replace(parity, rewrite=TOO_FAR))
             else:
-                rounded = self._compare_rounded(parity, theirs[name])
-                too_far = again.passed and not rounded.passed
-                explained.append(dataclasses.replace(rounded, rewrite=TOO_FAR) if too_far else rounded)
+                explained.append(dataclasses.replace(again, rewrite=ELSEWHERE))
         return explained
 
     @functools.cached_property
