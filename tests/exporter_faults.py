@@ -72,9 +72,7 @@ IN_PASSES = [
     _pass("restore_gemm", "!= 2 or kernel is None", "!= 3 or kernel is None", "in_blocks", "has its bias outside"),
     _pass("restore_gemm", "bias.reshape(-1)", "bias.reshape(-1)[::-1]", "images", "bias of 'head'"),
     _pass("keep_biases_of_sequences_apart", "].ndim != 1", "].ndim != 2", "sequences", "a bias of one axis"),
-    _pass(
-        "restore_global_average_pools", "if rank is None or rank < 3", "if rank is None or rank > 2", "block", "ReduceM"
-    ),
+    _pass("restore_global_average_pools", "len(left) == 2 and", "len(left) == 3 and", "block", "ReduceM"),
     _pass("fold_pads", 'reader.op != "QuantizeLinear"', 'reader.op == "QuantizeLinear"', "images", "holds 1 Pad, exp"),
     _pass("fold_pads", "[int(a + b) for", "[int(a) for", "images", "runs in ONNX Runtime"),
     _pass(

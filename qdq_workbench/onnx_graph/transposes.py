@@ -17,6 +17,11 @@ def to_channels_first(rank: int) -> tuple[int, ...]:
     return (0, rank - 1, *range(1, rank - 1))
 
 
+def inverse(perm: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the permutation that undoes another."""
+    return tuple(int(axis) for axis in np.argsort(perm))
+
+
 def permutation(node: Node | None) -> tuple[int, ...] | None:
     """Return the permutation of a Transpose; None for any other node, and for one without the attribute `perm`."""
     if node is None or node.op != "Transpose" or node.domain:
@@ -26,10 +31,16 @@ def permutation(node: Node | None) -> tuple[int, ...] | None:
 
 
 def transposed_input(graph: Graph, tensor: str, rank: int) -> str:
-    """Return `tensor` in channels-first layout; a Transpose before it is cancelled, one after it reused."""
+    """Return `tensor` in channels-first layout, as `transposed` does."""
+    return transposed(graph, tensor, to_channels_first(rank))
+
+
+def transposed(graph: Graph, tensor: str, perm: tuple[int, ...]) -> str:
+    """Return `tensor` with its axes in another order; a Transpose before it is cancelled, one after it reused."""
+    if perm == tuple(range(len(perm))):
+        return tensor
     producer = graph.producer(tensor)
-    perm = to_channels_first(rank)
-    if producer is not None and permutation(producer) == to_channels_last(rank):
+    if producer is not None and permutation(producer) == inverse(perm):
         return producer.inputs[0]
     for reader in graph.readers(tensor):
         if permutation(reader) == perm and reader.output not in graph.outputs:
@@ -46,10 +57,10 @@ def transpose_output(graph: Graph, node: Node, index: int, perm: tuple[int, ...]
         return
     new = graph.fresh(f"{old}/channels_first")
     graph.set_output(node, new, index)
-    inverse = tuple(int(axis) for axis in np.argsort(perm))
-    _permute_shape(graph, old, new, inverse)
+    back = inverse(perm)
+    _permute_shape(graph, old, new, back)
     for reader in graph.readers(old):
-        if permutation(reader) == inverse and reader.output not in graph.outputs:
+        if permutation(reader) == back and reader.output not in graph.outputs:
             graph.replace_reads(reader.output, new)
             graph.remove(reader)
     if graph.readers(old) or old in graph.outputs:

@@ -359,6 +359,16 @@ model = keras.Model(x, layers.GlobalAveragePooling2D(name='mean')(layers.Dense(3
         "onnxruntime",
     ),
     Finding(
+        "a mean in channels_first over a pool in channels_last, said to run on integers",
+        """
+x = keras.Input((3, 7, 7), name='x')
+y = layers.MaxPooling2D(3, strides=1, name='max')(x)
+model = keras.Model(x, layers.GlobalAveragePooling2D(data_format='channels_first', name='mean')(y))
+""",
+        (),
+        "onnxruntime",
+    ),
+    Finding(
         "a ReLU behind the noise on an input, said to be fused",
         """
 x = keras.Input((4, 4, 2), name='x')

@@ -1,4 +1,4 @@
-"""ReduceMean over all spatial axes -> [Transpose ->] GlobalAveragePool [-> Squeeze]."""
+"""ReduceMean over all axes but two -> [Transpose ->] GlobalAveragePool [-> Squeeze]."""
 
 from __future__ import annotations
 
@@ -11,22 +11,21 @@ from qdq_workbench.export.passes.patterns import constant_axes
 from qdq_workbench.graph.operators import MOVES
 from qdq_workbench.onnx_graph.graph import Graph, Node
 from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE
-from qdq_workbench.onnx_graph.transposes import to_channels_last, transpose_output, transposed_input
+from qdq_workbench.onnx_graph.transposes import inverse, transpose_output, transposed
 
 
 def restore_global_average_pools(graph: Graph) -> None:
-    """Turn the mean over all spatial axes into GlobalAveragePool."""
-    for node in list(_means(graph)):
+    """Turn the mean over all axes but the batch's and one into GlobalAveragePool, with that one as its channels."""
+    for node, kept in list(_means(graph)):
         rank = len(graph.shape(node.inputs[0]) or ())
         keeps, written, name, source = node.get("keepdims", 1), node.output, node.name, node.inputs[0]
-        channels_last = _axes(graph, node) == list(range(1, rank - 1))
         graph.remove(node)
-        if channels_last:
-            source = transposed_input(graph, source, rank)
+        # Rotated, as the usual layouts are from each other: their Transposes cancel, or may be read.
+        perm = (0, *range(kept, rank), *range(1, kept))
+        source = transposed(graph, source, perm)
         if keeps:
             pool = graph.add("GlobalAveragePool", [source], name, output=written)
-            if channels_last:
-                transpose_output(graph, pool, 0, to_channels_last(rank))
+            transpose_output(graph, pool, 0, inverse(perm))
             continue
         pool = graph.add("GlobalAveragePool", [source], name)
         shape = graph.shape(source)
@@ -37,29 +36,31 @@ def restore_global_average_pools(graph: Graph) -> None:
     graph.prune()
 
 
-def _means(graph: Graph) -> Iterator[Node]:
-    """Yield the means over all spatial axes: of flipped nodes, and in both layouts between pairs.
+def _means(graph: Graph) -> Iterator[tuple[Node, int]]:
+    """Yield the means over all axes but two, with the second of those: axis 1 in flipped nodes, any between pairs.
 
-    In other nodes the second axis need not be that of the channels: a mean over the last axes may belong to a
+    Of other nodes axis 1 need not be that of the channels: a mean over the last axes may belong to a
     normalization. Between pairs a mean is a layer's own, and runtimes have an integer kernel for the pool alone.
     """
     for node in graph.nodes:
-        axes = _axes(graph, node)
-        rank = graph.rank(node.inputs[0]) if axes else None
-        if rank is None or rank < 3:
+        kept = _kept_axis(graph, node)
+        if kept is None:
             continue
-        if axes == list(range(2, rank)):
-            if node in graph.channels_first or _is_between_pairs(graph, node):
-                yield node
-        elif axes == list(range(1, rank - 1)) and node not in graph.channels_first and _is_between_pairs(graph, node):
-            yield node
+        if (kept == 1 and node in graph.channels_first) or _is_between_pairs(graph, node):
+            yield node, kept
 
 
-def _axes(graph: Graph, node: Node) -> list[int] | None:
-    """Return the axes of a reduction in order, counted from the first; None if unknown."""
+def _kept_axis(graph: Graph, node: Node) -> int | None:
+    """Return the one axis that a mean keeps beside the batch's; None for means over fewer axes, and other nodes.
+
+    It may be any axis: a flipped layer in channels_first, behind one in channels_last, averages axes 1 and 3.
+    """
     rank = graph.rank(node.inputs[0]) if node.op == "ReduceMean" else None
     axes = constant_axes(graph, node) if rank is not None else None
-    return None if rank is None or axes is None else sorted(axis % rank for axis in axes)
+    if rank is None or not axes:
+        return None
+    left = sorted(set(range(rank)) - {axis % rank for axis in axes})
+    return left[1] if len(left) == 2 and left[0] == 0 else None
 
 
 def _is_between_pairs(graph: Graph, node: Node) -> bool:
@@ -86,7 +87,7 @@ def _is_between_pairs(graph: Graph, node: Node) -> bool:
 PASS = GraphPass(
     restore_global_average_pools,
     needs="`move_to_channels_first`, which tells where the channels are; pairs joined.",
-    holds="No flipped ReduceMean, and none between pairs, takes the mean over all spatial axes.",
+    holds="No flipped ReduceMean takes the mean over all spatial axes, and none between pairs all axes but two.",
     refuses="Means of nodes that were not flipped and are not between pairs: their second axis need not hold channels.",
-    denied_by=_means,
+    denied_by=lambda graph: (node for node, _ in _means(graph)),
 )
