@@ -28,7 +28,7 @@ from qdq_workbench.export.keras_side.large_variables import large_variables
 from qdq_workbench.export.known_exports import remember_export
 from qdq_workbench.export.left_out import left_out_note, written_tensors
 from qdq_workbench.export.metadata import write_metadata
-from qdq_workbench.export.notes import notes_on_float_weights
+from qdq_workbench.export.notes import notes_on_float_means, notes_on_float_weights
 from qdq_workbench.export.other_targets import planned_for
 from qdq_workbench.export.report import ExportReport
 from qdq_workbench.graph.half_precision import FLOAT32, HalfRequest
@@ -116,6 +116,7 @@ def export_onnx(
         notes.append("LiteRT does not read ONNX: export_tflite, or a file that ends in .tflite, is for that runtime.")
     notes.extend(_container_notes(q_model.plan, standard_opset(proto)))
     notes.extend(notes_on_float_weights(proto))
+    notes.extend(notes_on_float_means(proto))
     notes.extend([] if half is None else half_notes(half, q_model))
     # For the caller's model, which is the one to verify with. Before `write_model`, which empties a large proto.
     remember_export(given, proto, conversions)

@@ -97,7 +97,9 @@ def test_a_file_of_means_of_nearly_zero_runs_and_verifies(target, keepdims, tmp_
     q_model = qdq.quantize_model(model, quantization_spec=spec, target=target)
     data = np.random.default_rng(0).normal(size=(8, 8, 8, 4)).astype(np.float32)
     qdq.calibrate(q_model, data, verbose=False)
-    path = qdq.export_onnx(q_model, tmp_path / "model.onnx").path
+    exported = qdq.export_onnx(q_model, tmp_path / "model.onnx")
+    (note,), path = exported.notes, exported.path
+    assert "in float, though they are between pairs: pool. " in note
     clips = [node for node in onnx.load(path).graph.node if keeps_in_float(node)]
     assert [clip.name.partition("/")[0] for clip in clips] == ["pool"]
     report = qdq.verify_onnx(path, q_model, data)
@@ -111,7 +113,9 @@ def test_other_means_get_no_clip(tmp_path):
     model = keras.Model(image, layers.Dense(3, name="head")(layers.GlobalAveragePooling2D(name="pool")(image)))
     q_model = qdq.quantize_model(model, target="onnxruntime")
     qdq.calibrate(q_model, np.random.default_rng(0).normal(size=(8, 8, 8, 4)), verbose=False)
-    path = qdq.export_onnx(q_model, tmp_path / "model.onnx").path
+    exported = qdq.export_onnx(q_model, tmp_path / "model.onnx")
+    path = exported.path
+    assert not exported.notes
     graph = Graph(onnx.shape_inference.infer_shapes(onnx.load(path)))
     assert any(node.op == "GlobalAveragePool" for node in graph.nodes)
     assert not any(keeps_in_float(node) for node in onnx.load(path).graph.node)

@@ -369,6 +369,16 @@ model = keras.Model(x, layers.GlobalAveragePooling2D(data_format='channels_first
         "onnxruntime",
     ),
     Finding(
+        "a mean that is 0 but for rounding, whose integer kernel ONNX Runtime refuses to run",
+        """
+x = keras.Input((4, 4, 3), name='x')
+y = layers.GroupNormalization(groups=-1, scale=False, center=False, name='norm')(x)
+model = keras.Model(x, layers.GlobalAveragePooling2D(name='mean')(y))
+""",
+        ({"name": "mean", "quantize_input": True, "quantize_output": True},),
+        "onnxruntime",
+    ),
+    Finding(
         "a ReLU behind the noise on an input, said to be fused",
         """
 x = keras.Input((4, 4, 2), name='x')
