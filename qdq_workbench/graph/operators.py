@@ -62,6 +62,7 @@ class Operator:
         bounded: Whether its results are within small bounds for any input.
         float32: Why it stays in float32 beside half precision; "" if it does not.
         overflows: Whether its results may exceed float16, so that what reads them stays in float32, too.
+        neutral: The constant with which it returns its other input, so that ONNX Runtime removes it; None without one.
     """
 
     role: Role
@@ -75,6 +76,7 @@ class Operator:
     bounded: bool = False
     float32: str = ""
     overflows: bool = False
+    neutral: float | None = None
 
 
 def _moving(role: Role, *, propagates: bool = False, channels_first: bool = False) -> Operator:
@@ -105,8 +107,8 @@ _ROWS: tuple[tuple[str, Operator], ...] = (
     ("ReduceL1 ReduceL2 ReduceProd ReduceSumSquare", Operator("reduction", float32=_SUM, overflows=True)),
     ("ReduceLogSum ReduceLogSumExp", Operator("reduction", float32=_SUM)),
     ("CumSum", Operator("cumulation", float32=_SUM, overflows=True)),
-    ("Add Sub", Operator("arithmetic", sums=True)),
-    ("Mul Div", Operator("arithmetic")),
+    ("Add Sub", Operator("arithmetic", sums=True, neutral=0.0)),
+    ("Mul Div", Operator("arithmetic", neutral=1.0)),
     ("Sum", Operator("broadcasting", sums=True)),
     ("Pow", Operator("broadcasting", float32=_EXPONENTIAL, overflows=True)),
     (

@@ -17,7 +17,8 @@ from qdq_workbench.onnx_graph.graph import Graph, standard_opset
 from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, constant_bytes
 from qdq_workbench.onnx_graph.qdq_graph import QDQGraph
 from qdq_workbench.placement.plan import PlacementPlan
-from qdq_workbench.verification.layer_forms import layer_differences, loop_differences
+from qdq_workbench.verification.layer_forms import layer_differences
+from qdq_workbench.verification.loops import loop_differences
 from qdq_workbench.verification.product_forms import product_differences
 from qdq_workbench.verification.report import Check, check_of, first_few
 from qdq_workbench.verification.typed_file import TypedFile

@@ -14,8 +14,7 @@ from qdq_workbench.export.passes.keep_clips_from_blocks import APART
 from qdq_workbench.graph.contractions import product_terms
 from qdq_workbench.graph.kinds import UPSAMPLINGS
 from qdq_workbench.graph.model_graph import Node
-from qdq_workbench.onnx_graph.graph import outer_reads
-from qdq_workbench.onnx_graph.qdq_graph import NARROWING, QDQGraph, keeps_in_float, subgraphs
+from qdq_workbench.onnx_graph.qdq_graph import NARROWING, QDQGraph, keeps_in_float
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.verification.lowered import layer_operators
 from qdq_workbench.verification.typed_file import TypedFile
@@ -40,15 +39,6 @@ def layer_differences(file: TypedFile, opset: int) -> Iterator[str]:
         if calls[0].inputs and not calls[0].opaque:
             for wrong in _left_over(file, calls, file.nodes(layer), opset):
                 yield f"of {layer!r} the file holds {wrong}"
-
-
-def loop_differences(graph: QDQGraph) -> Iterator[str]:
-    """Yield the loops whose bodies read a dequantized tensor that was moved: ONNX Runtime ends the process there."""
-    for node in graph.nodes:
-        for body in subgraphs(node):
-            for tensor in dict.fromkeys(outer_reads(body)):
-                if graph.origin(tensor) != tensor and graph.is_dequantized(graph.origin(tensor)):
-                    yield f"the body of {node.name!r} reads {tensor!r}, which was dequantized and moved, from outside"
 
 
 def _surplus(file: TypedFile) -> Iterator[str]:

@@ -34,7 +34,7 @@ from qdq_workbench.onnx_graph.qdq_graph import QDQGraph
 from qdq_workbench.onnx_graph.snapshot import difference, snapshot
 from qdq_workbench.verification import parity
 from qdq_workbench.verification.forms import form_differences, with_shapes
-from qdq_workbench.verification.layer_forms import loop_differences
+from qdq_workbench.verification.loops import loop_differences
 from qdq_workbench.verification.lowered import lowering_differences
 from qdq_workbench.verification.presence import presence_differences
 

@@ -572,6 +572,29 @@ model = keras.Model(x, [ops.split(y, 2, axis=2)[1], ops.mean(x, axis=3)])
         hard=True,
         litert=True,
     ),
+    Finding(
+        "the rows of an Embedding with integers, which a loop for its mask reads: no pair is moved over a Gather",
+        """
+x = keras.Input((8,), name='x', dtype='int32')
+y = layers.Embedding(10, 1, mask_zero=True, name='table')(x)
+model = keras.Model(x, layers.RNN([layers.GRUCell(2), layers.LSTMCell(2)], name='cells')(y))
+""",
+        ({"name": "RNN", "is_keras_class": True, "quantize_input": False},),
+        "openvino",
+    ),
+    Finding(
+        "an addition of 0, without which ONNX Runtime moves the pair before it into a loop and ends the process",
+        """
+x = keras.Input((4, 4), name='x')
+y = layers.Rescaling(1.0, name='same')(layers.Activation('tanh', name='tanh')(x))
+model = keras.Model(x, layers.Bidirectional(layers.GRU(2, activation='selu'), name='loop')(y))
+""",
+        (
+            {"name": "Activation", "is_keras_class": True, "quantize_output": True},
+            {"name": "Bidirectional", "is_keras_class": True, "quantize_input": False},
+        ),
+        "onnxruntime",
+    ),
 ]
 
 

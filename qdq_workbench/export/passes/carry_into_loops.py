@@ -1,8 +1,9 @@
 """Dequantized tensors that are moved and then read by the body of a loop become loop-carried values.
 
 ONNX Runtime 1.31 moves a Q/DQ pair over Transpose, Reshape and the like to the readers of the result, and aborts the
-process if a reader is in the body of a loop and the tensor is outside of it. A body may read such a tensor as a
-loop-carried value, which it returns unchanged.
+process if a reader is in the body of a loop and the tensor is outside of it. Operators between them that change
+nothing, such as the addition of 0, it removes before. A body may read such a tensor as a loop-carried value, which it
+returns unchanged.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import onnx
 from onnx import helper
 
 from qdq_workbench.export.passes.contract import GraphPass
-from qdq_workbench.graph.operators import PROPAGATING
 from qdq_workbench.onnx_graph.graph import Graph, Node, outer_reads, rename_reads
+from qdq_workbench.onnx_graph.moved_pairs import moved_over
 
 
 def carry_into_loops(graph: Graph) -> None:
@@ -33,12 +34,17 @@ def carry_into_loops(graph: Graph) -> None:
 
 
 def _is_moved_dequantized(graph: Graph, tensor: str) -> bool:
-    producer = graph.producer(tensor)
-    if producer is None or producer.op not in PROPAGATING:
+    producer, before = graph.producer(tensor), _moved_over(graph, graph.producer(tensor))
+    if before is None:
         return False
-    while producer is not None and producer.op in PROPAGATING:
-        producer = graph.producer(producer.inputs[0])
+    while before is not None:
+        producer = graph.producer(before)
+        before = _moved_over(graph, producer)
     return producer is not None and producer.op == "DequantizeLinear"
+
+
+def _moved_over(graph: Graph, node: Node | None) -> str | None:
+    return None if node is None else moved_over(node.op, node.inputs, node.outputs, graph.constant)
 
 
 def _add_carried_value(graph: Graph, node: Node, body: onnx.GraphProto, tensor: str) -> None:
