@@ -212,7 +212,8 @@ def _output(facts: PlanFacts, tensor: str, reason: str) -> Verdict:
     producer = facts.graph.producer(tensor).layer
     fix = {"name": producer, "quantize_input": False, "quantize_weight": False, "quantize_output": True}
     missing = f"its result {tensor!r} has no Q/DQ pair that all its readers share"
-    return why_clipped(facts, tensor) or ("OUTPUT", missing, [fix])
+    fixes = [fix] if propagation_of(facts).takes_pair(tensor) else []  # readers with settings of their own disagree
+    return why_clipped(facts, tensor) or ("OUTPUT", missing, fixes)
 
 
 def _product(facts: PlanFacts, node: Node) -> Verdict:
@@ -286,10 +287,18 @@ def _merge_or_pool(facts: PlanFacts, node: Node) -> Verdict:
         return "OPERANDS", operands, []
     inputs = propagation_of(facts).float_inputs(node)
     if inputs:
-        return "INPUT", f"input {inputs[0]} is not quantized", [{"name": node.layer, "quantize_output": True}]
+        return "INPUT", f"input {inputs[0]} is not quantized", _merge_fix(facts, node)
     if node.is_a("Matmul"):
         return _unless_clipped(facts, node, "both operands are quantized; the result may be float")
     return _output(facts, facts.behind(node, _TARGET.fused_activations), "inputs and output are quantized")
+
+
+def _merge_fix(facts: PlanFacts, node: Node) -> list[Fix]:
+    """Return the fix that gives a merge its pairs; none where its readers would not share the one behind it."""
+    propagation, result = propagation_of(facts), node.outputs[0]
+    if propagation.pair_behind(result) is not None:
+        return [{"name": node.layer}]
+    return [{"name": node.layer, "quantize_output": True}] if propagation.takes_pair(result) else []
 
 
 def _scaled_sum(facts: PlanFacts, node: Node) -> Verdict:
@@ -304,21 +313,26 @@ def _moves_values(facts: PlanFacts, node: Node) -> Verdict:
     if passes:
         return "INTEGER", reason, []
     if propagation_of(facts).float_inputs(node):
-        return "INPUT", reason, [{"name": node.layer, "quantize_input": True, "quantize_weight": False}]
-    return "SCALE", reason, [{"name": node.layer, "quantize_weight": False, "quantize_output": True}]
+        return "INPUT", reason, _scale_fix(facts, node, quantize_input=True)
+    return "SCALE", reason, _scale_fix(facts, node, quantize_output=True)
 
 
 def _same_scale(facts: PlanFacts, node: Node) -> Verdict:
     if node.is_a(*_BILINEAR) and node.settings.get("interpolation", "nearest") != "nearest":
         return "NO-KERNEL", f"{node.settings['interpolation']} interpolation is computed in float", []
     if propagation_of(facts).float_inputs(node):
-        fix: Fix = {"name": node.layer, "quantize_input": True, "quantize_weight": False}
-        return "INPUT", "its input is not quantized", [fix]
+        return "INPUT", "its input is not quantized", _scale_fix(facts, node, quantize_input=True)
     if propagation_of(facts).one_scale(node):
         return "INTEGER", "input and output share one scale", []
-    fix = {"name": node.layer, "quantize_weight": False, "quantize_output": True}
-    clipped = why_clipped(facts, node.outputs[0])
-    return clipped or ("SCALE", "its output has no pair with the scale of its input", [fix])
+    missing = "its output has no pair with the scale of its input"
+    fix = _scale_fix(facts, node, quantize_output=True)
+    return why_clipped(facts, node.outputs[0]) or ("SCALE", missing, fix)
+
+
+def _scale_fix(facts: PlanFacts, node: Node, **pair: bool) -> list[Fix]:
+    """Return the fix that gives a node a pair; none where its input and its result would still have two scales."""
+    fix: Fix = {"name": node.layer, **pair, "quantize_weight": False}
+    return [fix] if propagation_of(facts).takes_input_scale(node) else []
 
 
 def _padding(facts: PlanFacts, node: Node) -> Verdict:  # noqa: ARG001 - as the others

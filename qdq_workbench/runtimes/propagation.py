@@ -20,6 +20,7 @@ these are not in a plan, so it counts as one that stays.
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 from qdq_workbench.graph.kinds import GLOBAL_MAXIMA, MAXIMA, RESHAPINGS
@@ -27,6 +28,7 @@ from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import pads_with_zeros, vanishes
 from qdq_workbench.placement.pairs import PlannedTensor
 from qdq_workbench.placement.plan import Placement
+from qdq_workbench.placement.settings import grid_of, method_of
 from qdq_workbench.runtimes.facts import PlanFacts
 from qdq_workbench.runtimes.inner_layers import operands
 
@@ -35,6 +37,7 @@ PASSED = (*MAXIMA, *RESHAPINGS)
 _SAME_VALUES = (*RESHAPINGS, "UpSampling2D")
 
 Scale = tuple[Any, ...]
+Settings = tuple[Any, ...]  # the grid and the method of a pair
 _CLIP = "clip"  # the first element of the scale of a pair behind a Clip
 
 
@@ -52,10 +55,12 @@ class Propagation:
         self._same_as, self._chosen_from = self._origins(), self._origins(*MAXIMA, *GLOBAL_MAXIMA)
         self._origin_of_group: dict[str, str | None] = {}  # by the pair that has its range
         self._members: dict[str, list[str]] = {}  # by the pair that has the range of a group, the tensors of the group
+        self._settings_of_owner: dict[str, Settings] = {}
         owners = facts.plan.range_owners
         for pair in facts.plan.tensors:
             if pair.name in owners:
                 self._members.setdefault(owners[pair.name], []).append(pair.tensor)
+                self._settings_of_owner[owners[pair.name]] = (pair.quantizer, pair.method)
         # Scales of readers depend on later nodes, scales of inputs on earlier ones: one pass in each direction.
         self._readers: dict[str, frozenset[Scale | None]] = {}
         for node in reversed(self._graph.nodes):
@@ -101,6 +106,38 @@ class Propagation:
         """Return whether the inputs of a node and the one pair behind it have one scale."""
         scales = {self._arriving(node, index) for index in range(len(node.inputs))}
         return len(scales) == 1 and None not in scales and self.pair_behind(node.outputs[0]) in scales
+
+    def takes_pair(self, tensor: str) -> bool:
+        """Return whether a pair added to a tensor would be the one that all its readers use."""
+        return self._plan.output_placement(tensor) is None and len(self._settings_behind(tensor)) <= 1
+
+    def takes_input_scale(self, node: Node) -> bool:
+        """Return whether a pair added to the result of a node, and to its first input, would have one scale."""
+        arriving, decision = self._first[node.name], self._plan.decisions.get(node.name)
+        own = None if decision is None else (decision.settings or {}).get("activation")
+        settings = self._placed(own) if arriving is None else self._settings(arriving)
+        result = node.outputs[0]
+        return self._plan.output_placement(result) is None and self._settings_behind(result) <= {settings}
+
+    def _placed(self, own: Mapping[str, Any] | None) -> Settings:
+        return grid_of(self._plan.target_object.activation, own), method_of(own, "activation")
+
+    def _settings_behind(self, tensor: str) -> set[Settings]:
+        """Return the settings that a pair on a tensor may get, its own ones and those of its readers, if they agree."""
+        found = {self._settings(scale) for scale in self._readers[tensor] if scale is not None}
+        decision = self._plan.decisions.get(self._graph.producer(tensor).name)
+        own = None if decision is None else (decision.settings or {}).get("output")
+        if own is not None:
+            found.add(self._placed(own))
+        return found
+
+    def _settings(self, scale: Scale) -> Settings:
+        """Return grid and method of the pair of a scale; the scale where several pairs are merged into one."""
+        if scale[0] == "group":
+            return self._settings_of_owner[scale[1]]
+        if _is_clip(scale):
+            return scale[1].quantizer, scale[1].method
+        return scale[2:] if scale[0] == "values" else scale
 
     def _scales_of_readers(self, tensor: str) -> frozenset[Scale | None]:
         """Return the scales through which a tensor is read; None is among them if it is read without a pair too."""

@@ -595,6 +595,28 @@ model = keras.Model(x, layers.Bidirectional(layers.GRU(2, activation='selu'), na
         ),
         "onnxruntime",
     ),
+    Finding(
+        "a pair on the result of a Reshape that has the fixed range of its reader, with a fix that changed nothing",
+        """
+x = keras.Input((4, 4, 4, 2), name='x')
+einsum = layers.EinsumDense('abcd,de->abce', output_shape=(None, None, 3), bias_axes='e', name='einsum')
+model = keras.Model(x, einsum(layers.Reshape((1, 1, -1), name='flat')(x)))
+""",
+        (
+            {
+                "name": "EinsumDense",
+                "is_keras_class": True,
+                "quantize_output": True,
+                "quantize_config": qdq.LayerQuantizeConfig(
+                    activation={"quantizer": "fixed", "init_min": -1.0, "init_max": 2.0}
+                ),
+            },
+            {"name": "Reshape", "is_keras_class": True, "quantize_weight": False, "quantize_output": True},
+        ),
+        "onnxruntime",
+        seed=760,
+        hard=True,
+    ),
 ]
 
 

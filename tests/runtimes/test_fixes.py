@@ -1,3 +1,4 @@
+import contextlib
 import dataclasses
 
 import keras
@@ -197,3 +198,53 @@ def test_what_a_framework_info_decides_is_kept(tmp_path):
     spec.add("last", quantize_weight=False)
     plan = qdq.plan_placement(model, quantization_spec=spec, target="tensorrt", framework_info=info)
     assert_nothing_lost(model, plan, tmp_path / "fixed.yaml")
+
+
+FIXED = qdq.LayerQuantizeConfig(activation={"quantizer": "fixed", "init_min": -1.0, "init_max": 2.0})
+MIDDLES = {
+    "reshape": (layers.Reshape, {"target_shape": (2, 8)}),
+    "pool": (layers.MaxPooling1D, {}),
+    "maximum": (layers.GlobalMaxPooling1D, {"keepdims": True}),
+    "mean": (layers.AveragePooling1D, {"pool_size": 2}),
+    "sum": (layers.Add, {}),
+}
+PLACED = {"nothing": None, "input": (True, False), "output": (False, True), "both": (True, True)}
+
+
+def read(tensor, readers):
+    """Return what reads a tensor: the layer with a range of its own, alone, beside another or behind a Flatten."""
+    if readers == "behind a Flatten":
+        tensor = layers.Flatten(name="flat")(tensor)
+    others = [layers.Dense(3, name="other")(tensor)] if readers == "beside another" else []
+    return [layers.Dense(3, name="reader")(tensor), *others]
+
+
+@pytest.mark.parametrize("readers", ["alone", "beside another", "behind a Flatten"])
+@pytest.mark.parametrize("middle", MIDDLES)
+def test_a_fix_beside_a_range_of_the_readers_own_helps_or_is_not_offered(middle, readers):
+    """A pair with the range of its reader has another scale than the input of the layer that it stands behind."""
+    x, (cls, settings) = keras.Input((4, 4), name="x"), MIDDLES[middle]
+    result = cls(name="middle", **settings)([x, x] if middle == "sum" else x)
+    graph = qdq.build_graph(keras.Model(x, read(result, readers)))
+    offered = []
+    for spec in specifications(graph):
+        before = explained(graph, "onnxruntime", spec)
+        after = {entry.layer: entry for entry in explained(graph, "onnxruntime", before.apply_fixes()).layers}
+        assert not [entry.layer for entry in after.values() if entry.fix]
+        for entry in before.layers:
+            assert after[entry.layer].status == "int8" or (entry.status == "float" and not entry.fix), entry
+            offered += entry.fix
+    # A mean and a sum compute with any two scales, if all that reads them has the second.
+    assert bool(offered) == (middle in ("mean", "sum") and readers != "beside another")
+
+
+def specifications(graph):
+    """Yield those that give the reader a fixed range, and the layer before it some pairs, which are not all refused."""
+    for placed in PLACED.values():
+        spec = QuantizationSpec()
+        spec.add("reader", quantize_config=FIXED)
+        if placed is not None:
+            spec.add("middle", quantize_input=placed[0], quantize_output=placed[1], quantize_weight=False)
+        with contextlib.suppress(SpecError):  # of an output whose readers all have settings of their own
+            make_plan(graph, decide(graph, "full", spec, []), "full", "onnxruntime")
+            yield spec
