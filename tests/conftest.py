@@ -20,6 +20,7 @@ import old_graphs
 import pytest
 import seeds
 from project import ROOT
+from short_turns import ShortTurns
 from slow_first import slow_first
 from untuned_data import UntunedData
 
@@ -64,6 +65,7 @@ def pytest_configure(config):
     config.pluginmanager.register(leaks.Leaks())
     config.pluginmanager.register(old_graphs.OldGraphs())
     config.pluginmanager.register(UntunedData())
+    config.pluginmanager.register(ShortTurns())
 
 
 def pytest_addoption(parser):

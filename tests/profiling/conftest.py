@@ -1,6 +1,7 @@
-"""The float and the INT8 file of a small residual network, written once."""
+"""The float and the INT8 file of a small residual network, written once; and times of full length."""
 
 import pytest
+from short_turns import full_length
 from small_models import residual_net, samples
 
 import qdq_workbench as qdq
@@ -16,3 +17,10 @@ def folder(tmp_path_factory):
     qdq.export_onnx(q_model, folder / "int8.onnx")
     qdq.export_float_onnx(model, folder / "float.onnx")
     return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _turns_of_full_length():
+    with pytest.MonkeyPatch.context() as patch:
+        full_length(patch)
+        yield
