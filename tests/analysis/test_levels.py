@@ -120,11 +120,17 @@ def test_moved_pairs_keep_what_a_quantize_config_gives(level):
     assert (kernel.quantizer.num_bits, kernel.method.name) == (5, "lsq")
 
 
+@pytest.fixture(scope="module")
+def network():
+    """A network for plans, which need no values in its variables."""
+    with keras.StatelessScope(initialize_variables=False):
+        return keras.applications.MobileNetV2(input_shape=(32, 32, 3), alpha=0.35, weights=None, classes=4)
+
+
 @pytest.mark.parametrize("target", ["onnxruntime", "openvino", "tensorrt"])
-def test_a_layer_at_level_float_is_computed_in_float(target):
+def test_a_layer_at_level_float_is_computed_in_float(network, target):
     """What a search measures as float must be float in the runtime, and not quantized there for other reasons."""
-    model = keras.applications.MobileNetV2(input_shape=(32, 32, 3), alpha=0.35, weights=None, classes=4)
-    plan = qdq.plan_placement(model, target=target)
+    plan = qdq.plan_placement(network, target=target)
     layers = dict.fromkeys(placement.layer for placement in plan.placements if placement.site == "weight")
 
     told = {name: qdq.explain(raise_layers(plan, {name: FLOAT})).for_layer(name).status for name in layers}

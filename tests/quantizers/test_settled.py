@@ -222,38 +222,41 @@ def test_a_variable_is_quantized_as_its_value():
 @pytest.mark.parametrize("spec", GRIDS, ids=str)
 def test_a_learned_step_has_the_values_and_gradients_of_the_general_function(spec, relu, learns):
     quantizer = LSQQuantizer.from_spec(spec)
+    held = quantizer.build((None,), "x", keras.layers.Layer())
+    state = {**held, "frozen": not learns, "batched": True}
+    general = gradients_of(lambda x: quantizer(x, False, state), relu, held)
+    graphs = {}
     for ends in ((-2.0, 1.5), (0.0, 3.7), (0.0, 7.0)):
-        held = quantizer.build((None,), "x", keras.layers.Layer())
         quantizer.write_range(held, np.float32(ends[0]), np.float32(ends[1]))
         x = tf.constant(values(numerics.qparams_from_range(*quantizer.read_range(held), spec)))
         upstream = tf.cos(tf.range(0.0, len(x)))
-        known = known_ends(*quantizer.read_range(held))
-        state = {**held, "frozen": not learns, "batched": True}
-
-        def settled(values, quantizer=quantizer, held=held, from_zero=known[0]):
-            columns = {key: tf.stack([variable.value]) for key, variable in held.items()}
-            switches = Switches(active=True, learns=learns, from_zero=bool(from_zero))
-            number = functools.partial(Grids(quantizer, columns).number, 0)
-            return quantize_settled(values, quantizer, switches, number, held, training=True)
-
-        found, expected = (
-            gradients_of(compute, relu, x, upstream, held["step_var"].value)
-            for compute in (settled, lambda values, q=quantizer, held=state: q(values, False, held))
-        )
+        from_zero = bool(known_ends(*quantizer.read_range(held))[0])
+        if from_zero not in graphs:
+            switches = Switches(active=True, learns=learns, from_zero=from_zero)
+            graphs[from_zero] = gradients_of(functools.partial(settled, quantizer, switches, held), relu, held)
+        found, expected = graphs[from_zero](x, upstream), general(x, upstream)
         for one, other in zip(found[:2], expected[:2], strict=True):
             np.testing.assert_array_equal(one, other)
         np.testing.assert_allclose(found[2], expected[2], rtol=1e-4, atol=1e-5)
         assert learns or not found[2].numpy().any()
 
 
-def gradients_of(compute, relu, x, upstream, step):
-    """Return what a function in a graph makes of a tensor behind a ReLU, and the gradients of the tensor and a step."""
+def settled(quantizer, switches, held, x):
+    """Return what a pair with a learned step makes of a tensor, for known switches."""
+    columns = {key: tf.stack([variable.value]) for key, variable in held.items()}
+    number = functools.partial(Grids(quantizer, columns).number, 0)
+    return quantize_settled(x, quantizer, switches, number, held, training=True)
 
-    @tf.function(autograph=False)
-    def run():
+
+def gradients_of(compute, relu, held):
+    """Return a function in a graph: a pair behind a ReLU, and the gradients of the tensor and of the pair's step."""
+    step = held["step_var"].value
+
+    @tf.function(input_signature=[tf.TensorSpec([None]), tf.TensorSpec([None])], autograph=False)
+    def run(x, upstream):
         with tf.GradientTape() as tape:
             tape.watch(x)
             y = compute(RELUS[relu](x))
         return y, *tape.gradient(y, [x, step], output_gradients=upstream)
 
-    return run()
+    return run
