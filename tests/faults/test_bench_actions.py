@@ -101,9 +101,12 @@ def scratch(disk, monkeypatch):
 
 @pytest.mark.parametrize("fault", ["full", "read_only"])
 def test_where_nothing_can_be_written(network, scratch, fault):
+    # What writes on a full disk makes a file first, which a read-only one does not allow: one fault is enough where
+    # none is to be noticed.
+    actions = ACTIONS if fault == "read_only" else [name for name in ACTIONS if name not in SUCCEED]
     wrong = [
         each
-        for number, name in enumerate(ACTIONS)
+        for number, name in enumerate(actions)
         for each in wrong_with(name, network, scratch.folder / f"{fault}{number}.npz", getattr(scratch, fault)())
     ]
     assert wrong == []

@@ -56,6 +56,7 @@ class Things:
         self.model.save(folder / "model.keras")
         self.q_model.save(folder / "q.keras")
         np.savez(folder / "data.npz", x=self.data[0], y=self.data[1])
+        self._write_for_the_demo(folder, generator)
         self.folder, self.exported = folder, folder / "exported.onnx"
         qdq.export_onnx(self.q_model, self.exported)
         self.certificate = qdq.certificates.certify(self.exported, self.q_model, self.data[0])
@@ -69,6 +70,14 @@ class Things:
             "latency": qdq.profiling.profile_onnx(self.exported, rounds=1),
             "diagnosis": qdq.diagnosis.diagnose(self.q_model, self.data, verbose=False),
         }
+
+    def _write_for_the_demo(self, folder: pathlib.Path, generator: np.random.Generator) -> None:
+        """Write images and a network of a demo, whose own network takes seconds to train before anything is written."""
+        x, y = generator.normal(size=(32, 4, 4, 1)).astype("float32"), np.arange(32) % 2
+        np.savez(folder / "images.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+        image = keras.Input((4, 4, 1), name="image")
+        scores = keras.layers.Dense(2, activation="softmax", name="scores")(keras.layers.Flatten()(image))
+        keras.Model(image, scores, name="network").save(folder / "network.keras")
 
     def outputs(self) -> np.ndarray:
         """What the model computes, to see that it still does."""
@@ -211,5 +220,7 @@ COMMANDS = (
         "search {in}/q.keras --data {in}/data.npz --accuracy-floor 0 -o {out}/q.keras --spec-output {out}/s.yaml "
         "--report {out}/r.json --figure {out}/f.html --checkpoint {out}/checkpoint.json"
     ),
-    CommandLine("demo --epochs 1 --fine-tune-epochs 1 --output {out}/demo"),
+    CommandLine(
+        "demo --data {in}/images.npz --model {in}/network.keras --epochs 1 --fine-tune-epochs 1 --output {out}/demo"
+    ),
 )
