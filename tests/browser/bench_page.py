@@ -64,7 +64,7 @@ class BenchPage:
     """
 
     def __init__(self, notebook: Any, index: int, screenshots: pathlib.Path) -> None:
-        self.notebook = notebook
+        self.notebook, self.index = notebook, index
         self.page = notebook.page
         self.root = self.page.locator(".qdq-bench").first
         self.root.wait_for()

@@ -4,7 +4,8 @@ import itertools
 
 import pytest
 from browser.bench_page import SIDE_PANES, WORK_PANES, BenchPage
-from browser.conftest import SCREENSHOTS
+from browser.conftest import SCREENSHOTS, VIEWPORT
+from browser.filled_bench import PANES, filled_bench
 from browser.golden_pictures import GoldenPictures
 from browser.jupyter import answer_of
 from project import ROOT
@@ -250,3 +251,19 @@ def test_axe_finds_nothing_serious_in_a_scored_bench(bench):
         scored.root.get_by_role("button", name="Back to the notebook").click()
         scored.wait_until("not wb.view.room.full_page")
     assert found == []
+
+
+@pytest.mark.filterwarnings("always::browser.golden_pictures.OtherPicturesWarning")
+def test_the_panes_of_a_bench_with_results_look_as_they_did(bench, request):
+    """In the notebook of the tests before: to open one and to start a kernel takes longer than to look."""
+    bench.page.set_viewport_size(VIEWPORT)
+    bench.page.emulate_media(reduced_motion="no-preference")
+    filled = filled_bench(bench.notebook, bench.index)
+    pictures = GoldenPictures(bench.page, request, SCREENSHOTS, computed=True)
+    for theme in ("JupyterLab Dark", "JupyterLab Light"):
+        set_theme(filled, theme)
+        for side, work in PANES:
+            filled.open(side)
+            filled.open(work)
+            pictures.look(f"{theme.split()[-1]}_filled_{work}_{side}".lower(), filled.root)
+    assert pictures.unequal == []

@@ -1,11 +1,9 @@
-"""Pictures of a bench that holds results: calibrated, measured, trained, two variants kept, a block closed."""
+"""A bench that holds results: calibrated, measured, trained, two variants kept, a block closed."""
 
-import pytest
+from __future__ import annotations
+
+from browser.bench_page import BenchPage
 from browser.conftest import SCREENSHOTS
-from browser.golden_pictures import GoldenPictures
-from browser.test_room import bench_of, set_theme
-
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("always::browser.golden_pictures.OtherPicturesWarning")]
 
 CODE = """
 import numpy as np
@@ -42,10 +40,11 @@ wb.select('two_conv')
 PANES = (("Variants", "Sensitivity"), ("Inspector", "Training"), ("History", "Diagnosis"), ("Inspector", "Values"))
 
 
-@pytest.fixture(scope="module")
-def bench(open_notebook):
-    bench = bench_of(open_notebook("01_quickstart.ipynb"), CODE)
-    bench.notebook.ask(FILLED)
+def filled_bench(notebook, index):
+    """Show the bench in the place of what a cell shows."""
+    notebook.replace_and_run(index, CODE)
+    bench = BenchPage(notebook, index, SCREENSHOTS)
+    notebook.ask(FILLED)
     bench.root.locator(".qdq-title", has_text="two_conv").first.wait_for()
     bench.root.locator(".qdqw-frametitle", has_text="one").click()
     bench.root.locator(".qdqw-unit.block", has_text="one").wait_for()
@@ -54,14 +53,3 @@ def bench(open_notebook):
     bench.click("Draw")
     bench.root.locator(".qdq-figure:visible .main-svg").first.wait_for()
     return bench
-
-
-def test_the_panes_of_a_bench_with_results_look_as_they_did(bench, request):
-    pictures = GoldenPictures(bench.page, request, SCREENSHOTS, computed=True)
-    for theme in ("JupyterLab Dark", "JupyterLab Light"):
-        set_theme(bench, theme)
-        for side, work in PANES:
-            bench.open(side)
-            bench.open(work)
-            pictures.look(f"{theme.split()[-1]}_filled_{work}_{side}".lower(), bench.root)
-    assert pictures.unequal == []
