@@ -16,6 +16,7 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 import fresh_process
 import hypothesis
 import leaks
+import left_out
 import old_graphs
 import pytest
 import seeds
@@ -38,8 +39,7 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default")
 gc.set_threshold(100_000, 10, 10)
 
 
-#: The cases that `make test` leaves out; tests/mutation/further_cases.py chooses them.
-EXHAUSTIVE = frozenset((ROOT / "tests" / "exhaustive.txt").read_text(encoding="utf-8").splitlines())
+EXHAUSTIVE = left_out.left_out()
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at `-m exhaustive`
@@ -75,7 +75,7 @@ def pytest_addoption(parser):
         default=0,
         help="another number gives every test other random numbers, every file another order",
     )
-    parser.addoption("--exhaustive", action="store_true", help="run the cases of tests/exhaustive.txt, too")
+    parser.addoption("--exhaustive", action="store_true", help="run what tests/left_out.py leaves out, too")
     parser.addoption("--regen-golden", action="store_true", help="rewrite tests/golden instead of comparing")
 
 
