@@ -1,7 +1,6 @@
 """What all tests share: the Keras backend, quiet TensorFlow, golden files, optional data beside the repository."""
 
 import gc
-import importlib
 import os
 import signal
 
@@ -128,27 +127,6 @@ def built_once(_built, monkeypatch):
         return _built[key][1]
 
     monkeypatch.setattr(verify, "build_proto", once)
-
-
-@pytest.fixture
-def converted_once(monkeypatch):
-    """Let the verification of a LiteRT file compare it with the conversion that it was written from.
-
-    For tests that change neither model nor file; that every conversion gives the same bytes is tested by itself.
-    """
-    from qdq_workbench.export.litert import tflite_export
-
-    convert, made = tflite_export.converted, []
-
-    def once(q_model, batch):
-        for model, size, conversion in made:
-            if model is q_model and size == batch:
-                return conversion
-        made.append((q_model, batch, convert(q_model, batch)))
-        return made[-1][-1]
-
-    for module in (tflite_export, importlib.import_module("qdq_workbench.verification.verify_tflite")):
-        monkeypatch.setattr(module, "converted", once)
 
 
 @pytest.fixture(scope="session")

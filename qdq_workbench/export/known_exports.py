@@ -1,12 +1,14 @@
 """The files that a model was exported to since it last changed, so that verification need not build them again.
 
-A file is identified by the hash of its graph, the state of a model by that of its plan and its weights. A model that
+An ONNX file is identified by the hash of its graph, a LiteRT file by that of its bytes, and the state of a model by
+that of its plan and its weights. A model that
 has changed since the export has no known files, and no conversions.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import weakref
 
 import onnx
@@ -31,18 +33,20 @@ class Exports:
     files: set[str] = dataclasses.field(default_factory=set)
     conversions: Conversions = dataclasses.field(default_factory=Conversions)
 
-    def hold(self, proto: onnx.ModelProto) -> bool:
-        """Return whether exactly this file was built from the model in this state."""
-        return bool(self.files) and _file(proto) in self.files
+    def hold(self, file: onnx.ModelProto | bytes) -> bool:
+        """Return whether exactly this file, of ONNX or the bytes of a LiteRT file, was built from the model so."""
+        return bool(self.files) and _file(file) in self.files
 
 
-def remember_export(q_model: QuantizedModel, proto: onnx.ModelProto, conversions: Conversions | None = None) -> None:
+def remember_export(
+    q_model: QuantizedModel, file: onnx.ModelProto | bytes, conversions: Conversions | None = None
+) -> None:
     """Record a file that was built from a model in its present state, for any target, and what it was built from."""
     state = _state(q_model)
     before, exports = _EXPORTS.get(q_model, (None, Exports()))
     if before != state:
         exports = Exports()
-    exports.files.add(_file(proto))
+    exports.files.add(_file(file))
     if conversions is not None:
         exports.conversions.update(conversions)
     _EXPORTS[q_model] = (state, exports)
@@ -59,10 +63,12 @@ def exports_of(q_model: QuantizedModel) -> Exports:
     return exports
 
 
-def _file(proto: onnx.ModelProto) -> str:
+def _file(file: onnx.ModelProto | bytes) -> str:
+    if isinstance(file, bytes):
+        return hashlib.sha256(file).hexdigest()
     # The digest is of the graph alone, and the same nodes compute something else at another opset.
-    opsets = sorted((entry.domain, entry.version) for entry in proto.opset_import)
-    return f"{graph_digest(proto)} {opsets}"
+    opsets = sorted((entry.domain, entry.version) for entry in file.opset_import)
+    return f"{graph_digest(file)} {opsets}"
 
 
 def _state(q_model: QuantizedModel) -> str:

@@ -20,6 +20,7 @@ from qdq_workbench.calibration.data_scale import input_ranges, warn_of_scale
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
 from qdq_workbench.conversion.engine.random_inputs import random_inputs
 from qdq_workbench.errors import FileAccessError, UnverifiableFileError, first_line
+from qdq_workbench.export.known_exports import exports_of
 from qdq_workbench.export.litert.comparison import LARGE, mean_difference, outputs_of_both
 from qdq_workbench.export.litert.converter import Names
 from qdq_workbench.export.litert.own_integers import write_integers
@@ -42,9 +43,10 @@ def verify_tflite(path: str | pathlib.Path, q_model: QuantizedModel, data: Any =
 
     The file must open in TensorFlow's interpreter and have the model's inputs and outputs; its constants (weights and
     biases with their scales) and the encodings of its activations must equal the model's, bit for bit, by a new
-    conversion; independently of the exporter, the grids of all pairs must follow from the model's ranges, and the
-    integer weights and biases from its weights; and the mean difference of its outputs from the model's must not exceed
-    a fifth of their mean magnitude, as in `export_tflite`.
+    conversion, which a file needs not that this process wrote since the model last changed; independently of the
+    exporter, the grids of all pairs must follow from the model's ranges, and the integer weights and biases from its
+    weights; and the mean difference of its outputs from the model's must not exceed a fifth of their mean magnitude, as
+    in `export_tflite`.
 
     Args:
         path: The file, written by `export_tflite`.
@@ -87,6 +89,7 @@ def verify_tflite(path: str | pathlib.Path, q_model: QuantizedModel, data: Any =
     check_quantized(q_model)
     path = as_path(path, FileAccessError)
     content = _read(path)
+    known = exports_of(q_model).hold(content)
     q_model, _ = for_litert(q_model)
     figures: dict[str, Any] = {}
     try:
@@ -101,7 +104,7 @@ def verify_tflite(path: str | pathlib.Path, q_model: QuantizedModel, data: Any =
     checks.append(_check_ends(runner, names))
     if checks[-1].passed:
         file = TFLiteFile(content)
-        checks.append(_check_constants(file, q_model, _batch_of(runner)))
+        checks.append(_check_constants(file, q_model, _batch_of(runner), known=known))
         checks.append(check_tflite_integers(file, q_model))
         checks.append(_check_outputs(content, q_model, names, data, figures))
     return VerificationReport(path, tuple(checks), figures)
@@ -148,9 +151,12 @@ def _batch_of(runner: Any) -> int | None:
     return None if sizes & {-1, 0} or not sizes else min(sizes)
 
 
-def _check_constants(file: TFLiteFile, q_model: QuantizedModel, batch: int | None) -> Check:
-    """Compare constants and encodings with a new conversion, with and without dynamic-range weights."""
+def _check_constants(file: TFLiteFile, q_model: QuantizedModel, batch: int | None, *, known: bool) -> Check:
+    """Compare constants and encodings with a new conversion, with and without dynamic-range weights, unless known."""
     held = list(constants_of(file))  # without their names, which contain a counter of Keras's
+    detail = f"{len(held)} tensors with the constants and the grids of the model"
+    if known:
+        return Check("constants and grids", passed=True, detail=detail)
     found = Counter(tensor for _, tensor in held)
     extra: Counter[Any] = found
     missing: Counter[Any] = Counter()
@@ -166,7 +172,6 @@ def _check_constants(file: TFLiteFile, q_model: QuantizedModel, batch: int | Non
             break
     other = sorted({name for name, tensor in held if tensor in extra})
     count = max(len(other), missing.total())
-    detail = f"{len(held)} tensors with the constants and the grids of the model"
     if count:
         shown = ", ".join(repr(name) for name in other[:_NAMED]) + (", ..." if len(other) > _NAMED else "")
         detail = (

@@ -67,7 +67,6 @@ def floats():
     return float_model(families), [array for family in families for array in family.samples()]
 
 
-@pytest.mark.usefixtures("converted_once")
 @pytest.mark.parametrize("target", ["tensorrt", "onnxruntime", "openvino", "litert"])
 def test_the_file_is_the_plans_and_computes_the_same(target, floats, tmp_path):
     report = verified(*floats, target, tmp_path)
@@ -81,7 +80,6 @@ def narrow():
     return float_model(families), [array for family in families for array in family.samples()]
 
 
-@pytest.mark.usefixtures("converted_once")
 @pytest.mark.parametrize("target", ["tensorrt", "onnxruntime", "openvino", "litert"])
 def test_a_bias_of_one_number_stays_apart_from_what_the_activation_adds(target, narrow, tmp_path):
     report = verified(*narrow, target, tmp_path)

@@ -1,6 +1,7 @@
 """A file that a model just gave is known; it is built again as soon as the model or the file is another one."""
 
 import gc
+import importlib
 import weakref
 
 import keras
@@ -223,3 +224,46 @@ def test_models_are_not_kept_alive(tmp_path, float_type):
     keras.backend.clear_session()
     gc.collect()
     assert gone() is None
+
+
+@pytest.fixture
+def litert_conversions(monkeypatch):
+    """The conversions by verification of LiteRT files from here on."""
+    module = importlib.import_module("qdq_workbench.verification.verify_tflite")
+    done, convert = [], module.converted
+    monkeypatch.setattr(module, "converted", lambda *given: done.append(1) or convert(*given))
+    return done
+
+
+def constants(path, q_model):
+    return next(check for check in qdq.verify_tflite(path, q_model).checks if check.name == "constants and grids")
+
+
+def test_a_litert_file_is_known_until_the_model_or_the_file_is_another(exported, litert_conversions, tmp_path):
+    """The model is planned for ONNX Runtime: what is known is known of the model that was given."""
+    q_model, _ = exported
+    path = qdq.export_tflite(q_model, tmp_path / "model.tflite").path
+    known = constants(path, q_model)
+    assert (known.passed, litert_conversions) == (True, [])
+
+    open_batch = qdq.export_tflite(q_model, tmp_path / "open.tflite", batch=None).path
+    assert constants(open_batch, q_model).passed
+    assert constants(path, q_model) == known
+    assert not litert_conversions
+
+    changed_bias(q_model)
+    assert not constants(path, q_model).passed
+    assert len(litert_conversions) == 1
+    after = qdq.export_tflite(q_model, tmp_path / "after.tflite").path
+    assert constants(after, q_model).passed
+    assert not constants(path, q_model).passed
+    assert len(litert_conversions) == 2
+
+
+def test_what_is_known_of_a_litert_file_is_what_a_conversion_finds(exported, litert_conversions, tmp_path):
+    q_model, _ = exported
+    path = qdq.export_tflite(q_model, tmp_path / "model.tflite").path
+    known = constants(path, q_model)
+    path.write_bytes(path.read_bytes() + b"\0")  # the interpreter reads it as before
+    assert constants(path, q_model) == known
+    assert len(litert_conversions) == 1

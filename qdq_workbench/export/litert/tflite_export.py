@@ -27,6 +27,7 @@ from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, chec
 from qdq_workbench.conversion.engine.retarget import in_float32
 from qdq_workbench.errors import ExportError, first_line
 from qdq_workbench.export.encode import encode_activations
+from qdq_workbench.export.known_exports import remember_export
 from qdq_workbench.export.litert.comparison import LARGE, compare, divergence_warning
 from qdq_workbench.export.litert.converter import Names, convert
 from qdq_workbench.export.litert.fake_quant_model import FakeQuantModel, fake_quant_model
@@ -146,6 +147,7 @@ def export_tflite(
     if batch is not None and not is_count(batch):
         raise ExportError(f"batch must be an integer from 1 on, or None for an open one. Received: batch={batch!r}")
     batch = whole(batch)
+    given = q_model
     q_model, notes = for_litert(q_model)
     read, names, found = build_tflite(q_model, batch, dynamic_range=dynamic_range)
     safe_point()
@@ -154,6 +156,7 @@ def export_tflite(
     except RuntimeError as error:
         raise _refused(q_model, error) from error
     written = write_atomically(path, lambda temporary: temporary.write_bytes(found.content))
+    remember_export(given, found.content)
     notes.extend(_notes_on_weights(q_model, read, found))
     if difference > LARGE * size:
         notes.append(divergence_warning(q_model, read, names, batch))
