@@ -4,6 +4,8 @@ The runtime matches a ReLU or Clip with one reader as a part of the product in f
 float unless a QuantizeLinear behind makes the ReLU or Clip unnecessary. One that has two readers, or is an output of
 the model, is not matched: the product returns floats. The Clip in front of a pair whose grid leaves out values of its
 integer type is matched too, and is never unnecessary.
+
+Nor does it form one where a QuantizeLinear is not all that reads the product.
 """
 
 from __future__ import annotations
@@ -52,6 +54,18 @@ def float_behind_clip(facts: PlanFacts, node: Node) -> str | None:
             return None
     alone = propagation.pair_behind(tensor) is None and _reads(facts, tensor) == 1
     return tensor if alone else None
+
+
+def partly_quantized_result(facts: PlanFacts, node: Node) -> str | None:
+    """Return what a product of quantized operands writes, if a QuantizeLinear reads it and something else does, too.
+
+    A kernel of a product returns integers for one QuantizeLinear and no other reader, or floats for no QuantizeLinear.
+    """
+    # A Reshape or Transpose, or the operator of a ReLU that has several readers, is all that reads the product itself.
+    if is_moved(node) or own_activation(node) in _CLIPPING:
+        return None
+    tensor = _result(facts, node)
+    return tensor if tensor is not None and propagation_of(facts).is_partly_quantized(tensor) else None
 
 
 def clipped_in_activation(facts: PlanFacts, node: Node) -> Node | None:

@@ -1,4 +1,4 @@
-"""What runtimes compute in float because of a grid of fewer than 8 bits, and the remedies.
+"""What runtimes compute in float because of a grid of fewer than 8 bits or of several grids, and the remedies.
 
 The values of such a grid are stored in an integer type of 8 bits. An activation is clipped to the grid in front of its
 QuantizeLinear, and ONNX Runtime forms no integer kernel in front of that Clip; OpenVINO does. As an input the tensor is
@@ -12,6 +12,7 @@ from qdq_workbench.placement.opsets import WIDE_INTEGER_OPSET
 from qdq_workbench.runtimes.facts import PlanFacts
 from qdq_workbench.runtimes.judge_layers import Verdict
 from qdq_workbench.runtimes.propagation import propagation_of
+from qdq_workbench.runtimes.verdict import Fix
 
 _BITS = 8
 
@@ -26,6 +27,15 @@ def why_clipped(facts: PlanFacts, tensor: str) -> Verdict | None:
     reason = f"its result {pair.tensor!r} has {what}, so a Clip stands in front of its QuantizeLinear"
     setting = '"narrow_range": False' if grid.num_bits == _BITS else f'"num_bits": {_BITS}'
     return "CLIP", reason, [f"set {{{setting}}} in the quantizer settings of {pair.tensor!r}"]
+
+
+def why_no_shared_pair(facts: PlanFacts, tensor: str, rule: str, missing: str, fix: Fix) -> Verdict:
+    """Return the verdict on a layer whose result has no pair that all its readers share; `fix` adds one."""
+    if clipped := why_clipped(facts, tensor):
+        return clipped
+    # Where there is such a pair already, a reader has a grid of its own, which no fix takes away.
+    helps = propagation_of(facts).takes_pair(tensor)
+    return rule, missing, [fix if helps else f"let all readers of {tensor!r} have one grid"]
 
 
 def why_packed(facts: PlanFacts, node: Node) -> Verdict | None:

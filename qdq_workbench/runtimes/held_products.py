@@ -12,7 +12,7 @@ from qdq_workbench.graph.kinds import DIRECT_CONVOLUTIONS
 from qdq_workbench.graph.model_graph import Node, Part
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.facts import PlanFacts
-from qdq_workbench.runtimes.few_bits import why_clipped, why_packed
+from qdq_workbench.runtimes.few_bits import why_clipped, why_no_shared_pair, why_packed
 from qdq_workbench.runtimes.inner_layers import is_moved, levels_of_steps, own_activation, owns_bias
 from qdq_workbench.runtimes.judge_layers import Verdict
 from qdq_workbench.runtimes.propagation import propagation_of
@@ -56,7 +56,8 @@ def judge_held(facts: PlanFacts, node: Node, product: Part) -> Verdict:
         output.update(quantize_input=False, quantize_weight=False)
     if reads_sizes:
         missing = f"the file reads the open sizes of {tensor!r} from the result of {what}, beside any pair"
-    return why_clipped(facts, tensor) or ("OUTPUT", missing, [] if reads_sizes else [output])
+        return why_clipped(facts, tensor) or ("OUTPUT", missing, [])
+    return why_no_shared_pair(facts, tensor, "OUTPUT", missing, output)
 
 
 def _levels_with_sizes(facts: PlanFacts, node: Node) -> list[int]:

@@ -14,9 +14,14 @@ from qdq_workbench.graph.op_kinds import multiplies_with_table
 from qdq_workbench.placement.placement import Placement
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.placement.wrong_kernels import is_softmax_of_one
-from qdq_workbench.runtimes.clipped_products import clipped_in_activation, clipped_result, float_behind_clip
+from qdq_workbench.runtimes.clipped_products import (
+    clipped_in_activation,
+    clipped_result,
+    float_behind_clip,
+    partly_quantized_result,
+)
 from qdq_workbench.runtimes.facts import PlanFacts
-from qdq_workbench.runtimes.few_bits import why_clipped, why_packed
+from qdq_workbench.runtimes.few_bits import why_clipped, why_no_shared_pair, why_packed
 from qdq_workbench.runtimes.held_products import judge_held
 from qdq_workbench.runtimes.inner_layers import (
     computes_several,
@@ -170,17 +175,17 @@ def _why_floats(facts: PlanFacts, node: Node) -> str:
 
 
 def _activation_kernel(facts: PlanFacts, node: Node, name: str) -> Verdict:
-    fix: list[Fix] = [{"name": node.layer, "quantize_weight": False, "quantize_output": True}]
+    fix: Fix = {"name": node.layer, "quantize_weight": False, "quantize_output": True}
     if facts.wide_grids(node):
         return "GRID", f"{facts.wide_grids(node)[0]!r} has more than 8 bits", []
     # Before the pairs, which the plan leaves out because of it.
     if is_softmax_of_one(facts.graph, node):
         return "ACTIVATION", "a softmax along an axis of one element is always 1; its integer kernel is wrong", []
     if propagation_of(facts).float_inputs(node):
-        return "ACTIVATION", f"{name} has an integer kernel, but its input is not quantized", fix
+        return "ACTIVATION", f"{name} has an integer kernel, but its input is not quantized", [fix]
     if propagation_of(facts).pair_behind(node.outputs[0]) is None:
         missing = f"{name} has an integer kernel, but its output has no pair that all readers share"
-        return why_clipped(facts, node.outputs[0]) or ("ACTIVATION", missing, fix)
+        return why_no_shared_pair(facts, node.outputs[0], "ACTIVATION", missing, fix)
     return "INTEGER", f"{name} between two pairs", []
 
 
@@ -210,10 +215,9 @@ def _output(facts: PlanFacts, tensor: str, reason: str) -> Verdict:
     if propagation_of(facts).pair_behind(tensor) is not None:
         return "INTEGER", reason, []
     producer = facts.graph.producer(tensor).layer
-    fix = {"name": producer, "quantize_input": False, "quantize_weight": False, "quantize_output": True}
+    fix: Fix = {"name": producer, "quantize_input": False, "quantize_weight": False, "quantize_output": True}
     missing = f"its result {tensor!r} has no Q/DQ pair that all its readers share"
-    fixes = [fix] if propagation_of(facts).takes_pair(tensor) else []  # readers with settings of their own disagree
-    return why_clipped(facts, tensor) or ("OUTPUT", missing, fixes)
+    return why_no_shared_pair(facts, tensor, "OUTPUT", missing, fix)
 
 
 def _product(facts: PlanFacts, node: Node) -> Verdict:
@@ -234,7 +238,7 @@ def _product(facts: PlanFacts, node: Node) -> Verdict:
         reason = f"{clipping.activation_name} begins with a ReLU, which the runtime takes for a part of the product"
         paired: list[Fix | str] = [{"name": node.layer, "quantize_output": True}]
         return "ACTIVATION", reason, [SPLIT_ACTIVATIONS] if clipping is node else paired
-    return _unless_clipped(facts, node, "input and kernel are quantized; the result may be float")
+    return _product_of_integers(facts, node, "input and kernel are quantized; the result may be float")
 
 
 def _blocks(facts: PlanFacts, node: Node, placed: Placement) -> Verdict:
@@ -268,17 +272,21 @@ def _has_kernel(size: int) -> bool:
     return size >= _SHORTEST_BLOCK and not size & (size - 1)
 
 
-def _unless_clipped(facts: PlanFacts, node: Node, reason: str) -> Verdict:
-    """Judge a product of integers: a ReLU or Clip directly behind it must be absorbed by a QuantizeLinear."""
-    clipped = float_behind_clip(facts, node)
-    if clipped is None:
+def _product_of_integers(facts: PlanFacts, node: Node, reason: str) -> Verdict:
+    """Judge a product of integers by its readers: one QuantizeLinear, which absorbs a ReLU or Clip, or floats only."""
+    clipped, parted = float_behind_clip(facts, node), partly_quantized_result(facts, node)
+    tensor = parted if clipped is None else clipped
+    if tensor is None:
         return "INTEGER", reason, []
-    producer = facts.graph.producer(clipped).layer
+    producer = facts.graph.producer(tensor).layer
     fix = {"name": producer, "quantize_output": True}
     if producer != node.layer:
         fix.update(quantize_input=False, quantize_weight=False)
-    missing = f"the ReLU behind it ({clipped!r}) has one reader, and no Q/DQ pair in front of that"
-    return why_clipped(facts, clipped) or ("OUTPUT", missing, [fix])
+    if clipped is None:
+        missing = f"some readers of its result {tensor!r} read it through a pair, others do not, or through another one"
+    else:
+        missing = f"the ReLU behind it ({clipped!r}) has one reader, and no Q/DQ pair in front of that"
+    return why_no_shared_pair(facts, tensor, "OUTPUT", missing, fix)
 
 
 def _merge_or_pool(facts: PlanFacts, node: Node) -> Verdict:
@@ -289,7 +297,7 @@ def _merge_or_pool(facts: PlanFacts, node: Node) -> Verdict:
     if inputs:
         return "INPUT", f"input {inputs[0]} is not quantized", _merge_fix(facts, node)
     if node.is_a("Matmul"):
-        return _unless_clipped(facts, node, "both operands are quantized; the result may be float")
+        return _product_of_integers(facts, node, "both operands are quantized; the result may be float")
     return _output(facts, facts.behind(node, _TARGET.fused_activations), "inputs and output are quantized")
 
 

@@ -79,6 +79,11 @@ class Propagation:
         found = self._only_reader(tensor)
         return found[1] if found is not None and _is_clip(found) else None
 
+    def is_partly_quantized(self, tensor: str) -> bool:
+        """Return whether a tensor reaches a QuantizeLinear, and is read by something else or another one as well."""
+        scales = self._readers[tensor]
+        return len(scales) > 1 and any(scale is not None and not _is_clip(scale) for scale in scales)
+
     def _only_reader(self, tensor: str) -> Scale | None:
         scales = self._readers[tensor]
         return next(iter(scales)) if len(scales) == 1 else None
@@ -98,7 +103,7 @@ class Propagation:
         if behind is not None:
             same = behind == arriving
             return same, "input and output share one scale" if same else "its output has another scale than its input"
-        if any(scale is not None and not _is_clip(scale) for scale in self._readers[result]):
+        if self.is_partly_quantized(result):
             return False, f"some readers of {result!r} read it through a pair, others do not, or through another one"
         return True, "integers pass through it"
 
@@ -151,13 +156,19 @@ class Propagation:
             if placement is not None:
                 found.add(self._scale_to_read(placement))
             # In the file the readers of such a node read this tensor.
-            elif vanishes(node) or self._plan.lowering.nodes[node.name].step == "absorbed":
+            elif self._is_gone(node) or self._plan.lowering.nodes[node.name].step == "absorbed":
                 found |= self._readers[node.outputs[0]]
             elif node.is_a(*PASSED) and self._graph.has_one_use(tensor):
                 found.add(self._only_reader(node.outputs[0]))
             else:
                 found.add(None)
         return frozenset(found)
+
+    def _is_gone(self, node: Node) -> bool:
+        """Return whether a layer has no operator in the file: it does nothing, or gives a tensor the shape it has."""
+        shapes = [self._graph.tensors[name].shape for name in (*node.inputs, *node.outputs)]
+        is_reshaping = node.is_a(*RESHAPINGS) and not node.is_a("Permute")
+        return vanishes(node) or (is_reshaping and len(set(shapes)) == 1 and None not in shapes[0][1:])
 
     def _scale_to_read(self, placement: Placement) -> Scale:
         """Return the scale of the pair through which a tensor is read, or that a Clip reads it."""

@@ -617,6 +617,15 @@ model = keras.Model(x, einsum(layers.Reshape((1, 1, -1), name='flat')(x)))
         seed=760,
         hard=True,
     ),
+    Finding(
+        "an EinsumDense that a pair reads, and a sum of three in float, said to run on integers",
+        """
+x = keras.Input((2,), name='x')
+y = layers.EinsumDense('ab,bc->ac', output_shape=(3,), bias_axes='c', name='einsum')(x)
+model = keras.Model(x, layers.Add(name='sum')([layers.Dense(3, activation='relu', name='dense')(y), y, y]))
+""",
+        target="onnxruntime",
+    ),
 ]
 
 
