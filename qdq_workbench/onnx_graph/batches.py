@@ -70,8 +70,13 @@ def run_session(session: onnxruntime.InferenceSession, inputs: Arrays, *, strict
 
 def first_batch(model: onnx.ModelProto, inputs: Arrays) -> dict[str, Array]:
     """Return the first batch of samples, filled up by repetition, if the file has a fixed batch; else all samples."""
+    return all_batches(model, inputs)[0]
+
+
+def all_batches(model: onnx.ModelProto, inputs: Arrays) -> list[dict[str, Array]]:
+    """Return the samples batch by batch, the last filled up by repetition, if the file has a fixed batch; else all."""
     split = _split_of({name: shape for name, (shape, _) in fed_inputs(model).items()}, inputs)
-    return dict(inputs) if split is None else split.part(inputs, 0)
+    return [dict(inputs)] if split is None else split.parts(inputs)
 
 
 def _split_of(shapes: Mapping[str, Sequence[int | str | None]], inputs: Arrays) -> _Split | None:

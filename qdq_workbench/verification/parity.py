@@ -28,7 +28,6 @@ from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.graph_builder import input_structure
 from qdq_workbench.onnx_graph.batches import run_session
 from qdq_workbench.onnx_graph.processor import may_saturate
-from qdq_workbench.onnx_graph.qdq_graph import QUANTIZE, QDQGraph
 from qdq_workbench.onnx_graph.sessions import make_session, with_outputs
 from qdq_workbench.quantizers import numerics
 from qdq_workbench.verification.differences import (
@@ -54,6 +53,7 @@ from qdq_workbench.verification.sensitivity import (
     TOO_FAR,
     moved_by_steps,
 )
+from qdq_workbench.verification.softmax_steps import moved_by_softmax
 
 
 class Parity:
@@ -136,7 +136,7 @@ class Parity:
         # The unoptimized run computes what ONNX defines, so no rewrite and no kernel explains a difference.
         if not optimized or all(parity.passed for parity in found):
             return found
-        found = [dataclasses.replace(p, allowed=max(p.allowed, self._allowed_by_kernels[p.output])) for p in found]
+        found = [dataclasses.replace(p, allowed=p.allowed + self._moved_by_kernels[p.output]) for p in found]
         explained = self._explained(found, theirs)
         return explained if all(parity.passed for parity in explained) else self._with_exact_sums(explained)
 
@@ -347,28 +347,9 @@ class Parity:
         return raises()
 
     @functools.cached_property
-    def _allowed_by_kernels(self) -> dict[str, float]:
-        """The allowed mean differences by the integers that kernels of ONNX Runtime have one step away.
-
-        Its softmax of integers returns the integer below 1 for 1 (measured with ONNX Runtime 1.32).
-        """
-        graph = QDQGraph(self._proto)
-        codes = {
-            pair: f"{pair}/{QUANTIZE}"
-            for pair, source in self._sources.items()
-            if (node := graph.producer(graph.origin(source))) is not None and node.op_type == "Softmax"
-        }
-        if not codes:
-            return dict.fromkeys(self._keras_outputs[0], 0.0)
-        written = {node.name: node.output[0] for node in self._proto.graph.node}
-        exposed = with_outputs(self._proto, [written[name] for name in codes.values()])
-        found = run_session(make_session(exposed, optimized=True), self._inputs)
-        away = {
-            pair: int((np.abs(self._file_values[name] - found[written[name]].astype(np.int32)) == 1).sum())
-            for pair, name in codes.items()
-        }
-        raises = list(self._moved_behind({pair: (count, 1) for pair, count in away.items()}))
-        return {name: max((each[name] for each in raises), default=0.0) for name in self._keras_outputs[0]}
+    def _moved_by_kernels(self) -> dict[str, float]:
+        """The mean differences by the integers that kernels of ONNX Runtime have one step away."""
+        return dict(zip(self._cut.outputs, moved_by_softmax(self._proto, self._q_model, self._inputs), strict=True))
 
     def _moved_behind(self, moves: Mapping[str, tuple[int, int]]) -> Iterator[dict[str, float]]:
         """Yield by output the allowed mean difference where values of a pair, given its number, move by some steps."""
