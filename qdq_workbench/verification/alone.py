@@ -20,6 +20,7 @@ from qdq_workbench.onnx_graph.batches import first_batch, run_session
 from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE, QDQGraph, integer_limits, type_name
 from qdq_workbench.onnx_graph.sessions import fed_inputs, make_session, run_once, with_outputs
 from qdq_workbench.placement.targets import get_target, target_names
+from qdq_workbench.verification.differences import apart, mean_of_numbers
 from qdq_workbench.verification.moved_pairs import pairs_that_reach
 from qdq_workbench.verification.own_quantization import moved_by_own_quantization
 from qdq_workbench.verification.parts import Arrays, cut_behind, run_parts
@@ -201,9 +202,9 @@ class OptimizationParity:
                 for name, values in self._inputs.items()
             }
             for name, values in run_session(self._session, changed).items():
-                moved[name] = max(moved[name], _apart(self._plain[name], values))
+                moved[name] = max(moved[name], mean_of_numbers(self._plain[name], values))
         return {
-            name: HEADROOM * moved[name] + FLOAT_TOLERANCE * _apart(values, np.zeros(())) + 1e-6
+            name: HEADROOM * moved[name] + FLOAT_TOLERANCE * mean_of_numbers(values) + 1e-6
             for name, values in self._plain.items()
         }
 
@@ -241,7 +242,5 @@ class OptimizationParity:
 
 def _apart(one: np.ndarray, other: np.ndarray) -> float:
     """Return the mean absolute difference; equal infinities, or NaN on both sides, count as 0."""
-    mine, theirs = np.broadcast_arrays(np.asarray(one, np.float64), np.asarray(other, np.float64))
-    differing = mine[(mine != theirs) & ~(np.isnan(mine) & np.isnan(theirs))]
-    against = theirs[(mine != theirs) & ~(np.isnan(mine) & np.isnan(theirs))]
-    return float(np.abs(differing - against).sum()) / max(1, mine.size)
+    found = apart(one, other)
+    return float(found.sum()) / max(1, found.size)

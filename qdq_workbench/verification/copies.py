@@ -8,6 +8,7 @@ import numpy as np
 
 from qdq_workbench.conversion.engine.few_calls import computed_values, runs_untraced
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
+from qdq_workbench.verification.differences import apart, mean_of_numbers
 
 Arrays = Sequence[np.ndarray]
 _MOST_VALUES = 2**23  # with more values of all tensors together, one call takes as long as several
@@ -51,4 +52,4 @@ def _may_run_together(q_model: QuantizedModel, given: Arrays, count: int) -> boo
 
 def _holds(found: np.ndarray, own: np.ndarray) -> bool:
     """Return whether outputs beside others are those of the samples alone."""
-    return found.shape == own.shape and bool(np.abs(found - own).mean() <= _SAME * np.abs(own).mean())
+    return found.shape == own.shape and bool(apart(found, own).mean() <= _SAME * mean_of_numbers(own))

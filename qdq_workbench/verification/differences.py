@@ -128,6 +128,21 @@ def require_fitting(candidates: list[np.ndarray], tensor: str, values: np.ndarra
         )
 
 
+def apart(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Return the absolute differences: 0 for equal infinities or NaN in both, infinite where only one is a number."""
+    mine, theirs = np.broadcast_arrays(np.asarray(one, np.float64), np.asarray(other, np.float64))
+    same = (mine == theirs) | (np.isnan(mine) & np.isnan(theirs))
+    numbers = np.isfinite(mine) & np.isfinite(theirs)
+    found = np.where(same, 0.0, np.inf)
+    return np.abs(np.subtract(mine, theirs, where=numbers, out=found), where=numbers, out=found)
+
+
+def mean_of_numbers(one: np.ndarray, other: np.ndarray | float = 0.0) -> float:
+    """Return the mean absolute difference, from 0 by default, where both are finite: a tolerance is never infinite."""
+    found = apart(one, np.asarray(other))
+    return float(found.sum(where=np.isfinite(found))) / max(1, found.size)
+
+
 def top1_agreement(ours: np.ndarray, theirs: np.ndarray) -> float | None:
     """Return the share of positions with the same argmax over the last axis; None without two axes and two classes."""
     if ours.ndim < 2 or ours.shape[-1] < 2:

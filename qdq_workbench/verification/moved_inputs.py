@@ -20,6 +20,7 @@ from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.graph.model_graph import ModelGraph
 from qdq_workbench.graph_builder import start_at
 from qdq_workbench.verification.copies import run_copies
+from qdq_workbench.verification.differences import mean_of_numbers
 from qdq_workbench.verification.sensitivity import HEADROOM, PERTURBATIONS, moved_by_steps
 
 Arrays = Sequence[np.ndarray]
@@ -80,7 +81,7 @@ def differences_behind(
         for _ in range(PERTURBATIONS):
             changed = behind.outputs([moved_by_steps(behind.values[0], step, count, generator)])
             for name, values in zip(base, changed, strict=True):
-                allowed[name] = max(allowed[name], HEADROOM * float(np.abs(values - base[name]).mean()))
+                allowed[name] = max(allowed[name], HEADROOM * mean_of_numbers(values, base[name]))
         yield allowed
 
 

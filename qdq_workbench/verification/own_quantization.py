@@ -22,6 +22,7 @@ from qdq_workbench.graph.operators import PROPAGATING, WEIGHTED
 from qdq_workbench.onnx_graph.batches import run_session
 from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE, QDQGraph, integer_limits, name_of, type_name
 from qdq_workbench.onnx_graph.sessions import make_session
+from qdq_workbench.verification.differences import mean_of_numbers
 from qdq_workbench.verification.sensitivity import HEADROOM
 
 _LARGEST_BIAS = 2**31 - 1
@@ -35,7 +36,7 @@ def moved_by_own_quantization(
     if rounded is None:
         return {value.name: 0.0 for value in proto.graph.output}
     found = run_session(make_session(rounded, optimized=False), inputs)
-    return {name: HEADROOM * float(np.abs(values - plain[name]).mean()) for name, values in found.items()}
+    return {name: HEADROOM * mean_of_numbers(values, plain[name]) for name, values in found.items()}
 
 
 def in_eight_bits(proto: onnx.ModelProto) -> onnx.ModelProto | None:

@@ -33,7 +33,9 @@ from qdq_workbench.quantizers import numerics
 from qdq_workbench.verification.differences import (
     OutputParity,
     TensorParity,
+    apart,
     compare_codes,
+    mean_of_numbers,
     passed_with_exact_sums,
     require_fitting,
     top1_agreement,
@@ -117,11 +119,11 @@ class Parity:
         for name, ours in outputs.items():
             theirs = found[name]
             # The lower bound leaves a tolerance to outputs that are nearly 0.
-            allowed = FLOAT_TOLERANCE * max(1e-3, float(np.abs(ours).max(initial=0.0)))
-            apart = float(np.abs(ours - theirs).max(initial=0.0))
-            if not apart <= allowed:
+            allowed = FLOAT_TOLERANCE * max(1e-3, float(np.abs(ours).max(initial=0.0, where=np.isfinite(ours))))
+            largest = float(apart(ours, theirs).max(initial=0.0))
+            if not largest <= allowed:
                 allowed += sum(self._known_errors.of(name))
-            worst[name] = apart / allowed
+            worst[name] = largest / allowed
         return worst
 
     def end_to_end(self, *, optimized: bool) -> list[OutputParity]:
@@ -142,7 +144,7 @@ class Parity:
 
     def _compare_output(self, name: str, theirs: np.ndarray, *, optimized: bool) -> OutputParity:
         ours, allowed = self._keras_outputs
-        difference = np.abs(ours[name] - theirs)
+        difference = apart(ours[name], theirs)
         return OutputParity(
             output=name,
             optimized=optimized,
@@ -209,9 +211,9 @@ class Parity:
                 continue
             ours = self._keras_outputs[0][parity.output]
             rounded = numerics.dequantize(numerics.quantize(ours, grids[name]), grids[name])
-            apart = float(np.abs(rounded - theirs).mean())
-            if apart <= parity.allowed:
-                return dataclasses.replace(parity, mean_difference=apart, rewrite=ROUNDED_OUTPUT)
+            remaining = float(apart(rounded, theirs).mean())
+            if remaining <= parity.allowed:
+                return dataclasses.replace(parity, mean_difference=remaining, rewrite=ROUNDED_OUTPUT)
         return parity
 
     @functools.cached_property
@@ -270,8 +272,8 @@ class Parity:
         move = functools.partial(self._perturb, generator=generator)
         for changed in moved_outputs(self._q_model, self._inputs, predict, found, move):
             for name, values in zip(names, changed, strict=True):
-                moved[name] = max(moved[name], float(np.abs(values - base[name]).mean()))
-        floors = {name: FLOAT_TOLERANCE * float(np.abs(base[name]).mean()) + 1e-6 for name in names}
+                moved[name] = max(moved[name], mean_of_numbers(values, base[name]))
+        floors = {name: FLOAT_TOLERANCE * mean_of_numbers(base[name]) + 1e-6 for name in names}
         return base, {name: HEADROOM * moved[name] + floors[name] for name in names}
 
     def _fed_values(self) -> dict[str, np.ndarray]:

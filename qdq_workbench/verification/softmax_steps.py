@@ -20,6 +20,7 @@ from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.onnx_graph.batches import all_batches
 from qdq_workbench.onnx_graph.qdq_graph import QUANTIZE, QDQGraph
 from qdq_workbench.onnx_graph.sessions import make_session, run_once, with_outputs
+from qdq_workbench.verification.differences import mean_of_numbers
 from qdq_workbench.verification.keras_layout import fitting_layouts, zero_paddings
 from qdq_workbench.verification.moved_inputs import BehindTensors
 from qdq_workbench.verification.parts import Arrays, cut_behind, run_parts
@@ -46,7 +47,7 @@ def moved_by_softmax(proto: onnx.ModelProto, q_model: QuantizedModel, inputs: Ar
         _, moves = min(zip(*layouts, strict=True), key=lambda pair: float(np.abs(pair[0] - values).mean()))
         changed = behind.outputs([(values + scale * moves).astype(values.dtype)])
         pairs = zip(changed, behind.outputs([values]), strict=True)
-        moved += [float(np.abs(ours - theirs).mean()) for ours, theirs in pairs]
+        moved += [mean_of_numbers(ours, theirs) for ours, theirs in pairs]
     return moved.tolist()
 
 

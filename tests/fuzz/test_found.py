@@ -639,6 +639,21 @@ model = keras.Model(x, ops.sum(y, axis=-1))
         ),
         seed=4,
     ),
+    Finding(
+        "infinities, because the 0.5 under a root rounds to 0 beside a square of a large number",
+        """
+x = keras.Input((4, 8, 8), name='x')
+y = layers.Average(name='mean')([x, ops.flip(x, 3), x])
+model = keras.Model(x, ops.rsqrt(ops.square(y) + 0.5))
+""",
+        (
+            {"name": "Square", "is_keras_class": True, "quantize_input": True, "quantize_output": True},
+            {"name": "Add", "is_keras_class": True, "quantize_input": True, "quantize_output": True},
+        ),
+        "onnxruntime",
+        seed=1401,
+        hard=True,
+    ),
 ]
 
 
