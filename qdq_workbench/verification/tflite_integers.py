@@ -107,9 +107,14 @@ def _is_read_as_weight(file: TFLiteFile, constant: _Constant) -> bool:
 
 
 def _is_rounded(weight: PlannedValues, constant: _Constant) -> bool:
-    """Return whether a constant is a weight that the converter rounded on scales of its own."""
+    """Return whether a constant is a weight that the converter rounded on scales of its own.
+
+    It does so to a weight whose scales the exporter has raised for a bias beyond int32, where the input has a smaller
+    scale than the converter's least: beside such a bias no value of the weight counts.
+    """
     apart = np.abs(weight.ascending - constant.ascending)
-    return bool((apart <= ROUNDED_BY * constant.steps.max()).all())
+    raised = weight.raised if weight.raised > weight.scales.min(initial=np.inf) else 0.0
+    return bool((apart <= ROUNDED_BY * (constant.steps.max() + raised)).all())
 
 
 def _integer_constants(file: TFLiteFile) -> Iterator[_Constant]:
