@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import tensorflow as tf
@@ -56,3 +57,20 @@ def test_other_values_for_classes_of_any_number(tmp_path):
     _, (found,) = exported(model, tmp_path / "model.onnx")
     np.testing.assert_array_equal(found, model(INDICES))
     assert set(found.reshape(-1)) == {2.5, -1.0}
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_one_of_a_logarithm_is_no_bias_of_the_convolution_before_it(bias, tmp_path):
+    x = keras.Input((5, 5, 3), name="x")
+    kernel = keras.initializers.Constant(0.1)
+    conv = layers.Conv2D(2, 2, use_bias=bias, bias_initializer="ones", kernel_initializer=kernel, name="conv")
+    q_model = qdq.quantize_model(keras.Model(x, ops.log1p(conv(x))), target="openvino")
+    samples = np.random.default_rng(0).random((4, 5, 5, 3), dtype=np.float32)
+    qdq.calibrate(q_model, samples, verbose=False)
+    path = qdq.export_onnx(q_model, tmp_path / "model.onnx").path
+    nodes = {node.op_type: node for node in onnx.load(path).graph.node}
+    assert len(nodes["Conv"].input) == 2 + bias
+    assert list(nodes["Add"].input[:1]) == list(nodes["Conv"].output)
+    assert nodes["Add"].name.partition("/")[0] == nodes["Log"].name.partition("/")[0]  # named after the operation
+    report = qdq.verify_onnx(path, q_model, samples)
+    assert report.passed, report.summary()

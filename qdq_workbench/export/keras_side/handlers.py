@@ -28,7 +28,9 @@ def _in_two_steps(graph: Any, node: Any, name: str, steps: Any) -> None:
     shapes, types = node.output_shapes, node.output_dtypes
     one = graph.make_const(utils.make_name(name), np.array(1, utils.map_onnx_to_numpy_type(types[0])))
     first, inputs, second, second_inputs = steps(node.input[0], one.output[0])
-    before = graph.make_node(first, inputs, shapes=shapes, dtypes=types).output[0]
+    # By its name a pass tells that the step belongs to another layer than what is in front of it.
+    inner = utils.make_name(f"{name}/{first}")
+    before = graph.make_node(first, inputs, name=inner, shapes=shapes, dtypes=types).output[0]
     graph.remove_node(node.name)
     # The last step takes name and outputs of the removed node, so that its readers need no change.
     graph.make_node(second, second_inputs(before), outputs=node.output, name=name, shapes=shapes, dtypes=types)
