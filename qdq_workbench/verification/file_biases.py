@@ -7,7 +7,7 @@ results.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import keras
@@ -17,6 +17,7 @@ import onnx
 from qdq_workbench.conversion.engine.float_view import float_view
 from qdq_workbench.conversion.engine.folding import batch_norm_gain
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
+from qdq_workbench.export.node_names import layer_of, layers_by_name
 from qdq_workbench.graph.kinds import CONVOLUTIONS, SEPARABLE
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.operators import HELPERS, WEIGHTED
@@ -32,20 +33,23 @@ def bias_differences(proto: onnx.ModelProto, q_model: QuantizedModel) -> Iterato
     The model is planned for the file's target.
     """
     graph, plan, bound = QDQGraph(proto), q_model.plan, float_view(q_model)
-    layers = {call.node.layer: call.operation for call in bound.calls}
+    layers, names = {call.node.layer: call.operation for call in bound.calls}, layers_by_name(plan.graph.layers)
+    own: dict[str | None, set[str]] = {}
+    for node in graph.nodes:
+        own.setdefault(layer_of(node.name, names), set()).add(node.name)
     for placement in plan.placements:
         call = None if placement.weight is None else plan.graph.calls(placement.layer)[0]
         if call is None or call.opaque or not call.is_a(*CONVOLUTIONS, "Dense"):
             continue
         readers = [] if placement.weight != _last_kernel(call) else graph.readers(f"{placement.tensor}/dequantized")
-        # TensorFlow adds up two constants in a row, in places that no plan tells.
-        in_a_row = any(_adds_constant(node) for node, _ in plan.graph.readers(call.outputs[0]))
-        if in_a_row and any(node.op_type == "MatMul" for node in readers):
+        # TensorFlow may have added up a constant that the plan puts into the bias and the one behind it.
+        if _absorbed(plan, placement.layer) and any(_added_behind(graph, node) for node in readers):
             continue
         wanted = _bias(plan, bound, placement.layer, layers) if readers else None
         begins_with = activation_begins_with(layers[placement.layer])
         if wanted is not None and begins_with is not None:
-            held = [_held(graph, node) for node in readers if node.op_type in WEIGHTED]
+            nodes = own.get(placement.layer, set())
+            held = [_held(graph, node, nodes) for node in readers if node.op_type in WEIGHTED]
             told = (bias_difference(*wanted, begins_with, each) for each in held if each is not None)
             yield placement.layer, next((wrong for wrong in told if wrong), "")
 
@@ -62,22 +66,26 @@ def _bias(
     plan: PlacementPlan, bound: BoundGraph, layer: str, layers: dict[str, Any]
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Return the bias of a layer in a file, and the sum of the magnitudes of its terms; None if it is not known."""
-    weights, names = dict(layer_weights(layers[layer])), {call.name for call in plan.graph.calls(layer)}
+    weights = dict(layer_weights(layers[layer]))
     found = _array(weights["bias"]) if "bias" in weights else np.zeros(1)
     terms = [found]
     fold = next((each for each in plan.onnx_lowering.folds if each.layer.layer == layer), None)
     if fold is not None:
         gain, shift = batch_norm_gain(layers[fold.batch_norm.layer])
         terms = [found * gain, shift]
-    for step in plan.onnx_lowering.of_step("absorbed"):
-        node = plan.graph.node(step.node)
-        if names.isdisjoint(step.into) or not _adds_constant(node):
-            continue
-        constant = _constant(bound, step.node)
-        if constant is None or len(names) > 1:  # each call of a shared layer has a bias of its own
+    for node in _absorbed(plan, layer):
+        constant = _constant(bound, node.name)
+        if constant is None or len(plan.graph.calls(layer)) > 1:  # each call of a shared layer has a bias of its own
             return None
         terms.append(constant.reshape(-1))
     return sum(terms[1:], terms[0]), sum((np.abs(term) for term in terms[1:]), np.abs(terms[0]))
+
+
+def _absorbed(plan: PlacementPlan, layer: str) -> list[Node]:
+    """Return the additions of a constant that become a part of the bias of a layer."""
+    calls = {call.name for call in plan.graph.calls(layer)}
+    steps = (step for step in plan.onnx_lowering.of_step("absorbed") if not calls.isdisjoint(step.into))
+    return [node for step in steps if _adds_constant(node := plan.graph.node(step.node))]
 
 
 def _constant(bound: BoundGraph, name: str) -> np.ndarray | None:
@@ -95,18 +103,26 @@ def _array(value: Any) -> np.ndarray:
     return np.asarray(keras.ops.convert_to_numpy(value), np.float64)
 
 
-def _held(graph: QDQGraph, node: onnx.NodeProto) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the bias of a node and the steps of its integers, 0 for floats; None where it is elsewhere."""
+def _held(graph: QDQGraph, node: onnx.NodeProto, own: Collection[str]) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the bias of a node and the steps of its integers, 0 for floats; None where it is elsewhere.
+
+    `own` are the names of the nodes of its layer.
+    """
     if node.op_type != "MatMul":
         if len(node.input) > 2 and node.input[2]:
             return _values(graph, node.input[2])
         # With open sizes the bias of a convolution stays outside, behind movements.
         return None if _is_added_to(graph, node) else (np.zeros(1), np.zeros(1))
-    readers = graph.readers(node.output[0])
-    constants = [
-        tensor for each in readers if each.op_type == "Add" for tensor in each.input if graph.is_constant(tensor)
-    ]
+    # What another layer adds is no bias. TensorFlow adds up constants in a row, and names the sum after the last layer.
+    readers, constants = graph.readers(node.output[0]), _added_behind(graph, node, own)
     return _values(graph, constants[0]) if len(readers) == len(constants) == 1 else None
+
+
+def _added_behind(graph: QDQGraph, node: onnx.NodeProto, own: Collection[str] | None = None) -> list[str]:
+    """Return the constants that the readers of a node add to its result, or those with a name in `own`."""
+    added = [each for each in graph.readers(node.output[0]) if each.op_type == "Add"]
+    found = [each for each in added if own is None or each.name in own]
+    return [tensor for each in found for tensor in each.input if graph.is_constant(tensor)]
 
 
 def _is_added_to(graph: QDQGraph, node: onnx.NodeProto) -> bool:

@@ -13,6 +13,7 @@ import numpy as np
 from qdq_workbench.conversion.engine.float_view import float_view
 from qdq_workbench.conversion.engine.folding import batch_norm_gain, folded_weight, spread_gain
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, Range
+from qdq_workbench.graph.kinds import ACTIVATION_LAYERS
 from qdq_workbench.graph_builder import layer_weights
 from qdq_workbench.placement.plan import Placement, PlacementPlan
 from qdq_workbench.quantizers import numerics
@@ -21,7 +22,7 @@ from qdq_workbench.quantizers.bias_room import least_weight_scale
 # A value is the product of a scale, a gain and an integer, in another order in the file.
 ROUNDING = 6 * float(np.finfo(np.float32).eps)
 _NOTHING = 2.0**-90  # the exporters write smaller biases as 0
-_SHIFT = 3.0  # a hard sigmoid is the cut of `x + 3` to 0 and 6, divided by 6
+_ADDED = {"hard_sigmoid": 3.0, "log1p": 1.0}  # a hard sigmoid is the cut of `x + 3` to 0 and 6, divided by 6
 _ZERO = 256 * float(np.finfo(np.float32).tiny)  # the exporters write channels of scales below `tiny` as zeros
 
 
@@ -83,15 +84,18 @@ def planned_weights(q_model: QuantizedModel, held: Collection[str] | None = None
 def activation_begins_with(layer: Any) -> tuple[float, ...] | None:
     """Return what the bias of a layer in a file may hold beside the model's, because the activation inside adds it.
 
-    TensorFlow adds up constants in a row, within a layer, too. None stands for a function of the user, which may begin
-    with any arithmetic.
+    TensorFlow adds up constants in a row, within a layer, too. None stands for a function of the user, or a layer that
+    is no activation, which may begin with any arithmetic.
     """
     inside: Any = getattr(layer, "activation", None)
     while hasattr(inside, "activation"):  # a layer given as an activation
         inside = inside.activation
     if inside is not None and not str(getattr(inside, "__module__", "")).startswith("keras."):
         return None
-    return (0.0, _SHIFT) if getattr(inside, "__name__", "") == "hard_sigmoid" else (0.0,)
+    if isinstance(inside, keras.layers.Layer):
+        return (0.0,) if type(inside).__name__ in ACTIVATION_LAYERS else None
+    added = _ADDED.get(getattr(inside, "__name__", ""))
+    return (0.0,) if added is None else (0.0, added)
 
 
 def difference(planned: PlannedValues, held: np.ndarray, steps: np.ndarray, raised: float = 0.0) -> str:

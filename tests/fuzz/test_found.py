@@ -654,6 +654,15 @@ model = keras.Model(x, ops.rsqrt(ops.square(y) + 0.5))
         seed=1401,
         hard=True,
     ),
+    Finding(
+        "a Dense without a bias in front of a hard sigmoid, whose 3 was taken for that bias",
+        """
+x = keras.Input((8, 1), name='x')
+y = layers.Dense(4, use_bias=False, name='dense')(x)
+model = keras.Model(x, layers.Activation('hard_sigmoid', name='bend')(y))
+""",
+        target="openvino",
+    ),
 ]
 
 

@@ -64,6 +64,9 @@ class TestDifference:
         ("hard_sigmoid", (0.0, 3.0)),
         (keras.layers.Activation("hard_sigmoid"), (0.0, 3.0)),
         (lambda x: x + 2.0, None),
+        (keras.ops.log1p, (0.0, 1.0)),
+        (keras.layers.LeakyReLU(), (0.0,)),
+        (keras.layers.Rescaling(1.0, offset=2.0), None),
     ],
 )
 def test_what_an_activation_may_add_to_a_bias(activation, added):
