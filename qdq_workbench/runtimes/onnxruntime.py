@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from qdq_workbench.graph.block_axes import block_in_file
-from qdq_workbench.graph.kinds import ADDITIONS, DIRECT_CONVOLUTIONS, MATRIX_PRODUCTS, PADDINGS, TENSOR_PRODUCTS
+from qdq_workbench.graph.kinds import ADDITIONS, DIRECT_CONVOLUTIONS, MATRIX_PRODUCTS, MAXIMA, PADDINGS, TENSOR_PRODUCTS
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import multiplies_with_table
 from qdq_workbench.placement.placement import Placement
@@ -30,6 +30,7 @@ from qdq_workbench.runtimes.inner_layers import (
     is_transparent,
     levels_of_steps,
     multiplies_matrices,
+    own_activation,
     stands_alone,
     why_no_pair_inside,
 )
@@ -98,6 +99,24 @@ def explain_layers(facts: PlanFacts) -> Iterator[LayerExplanation]:
 
 
 def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
+    found = _judged(facts, node, integer)
+    wide = _wide_behind(facts, node) if found[0] == "INTEGER" else None
+    return found if wide is None else ("GRID", f"{wide!r} has more than 8 bits", [])
+
+
+def _wide_behind(facts: PlanFacts, node: Node) -> str | None:
+    """Return the tensor that a kernel would write on a grid of more than 8 bits, a ReLU behind it absorbed, or None."""
+    if node.is_a(*MAXIMA):
+        return None  # its pair is that of its input, whatever stands behind
+    if not node.is_activation and own_activation(node) not in _TARGET.fused_activations | {"linear"}:
+        return None  # it writes floats, which the activation reads
+    tensor = _behind(facts, node)
+    reads = [facts.plan.output_placement(tensor)]
+    reads += [facts.input_pair(reader, index) for reader, index in facts.graph.readers(tensor)]
+    return tensor if any(found is not None and found.quantizer.num_bits > 8 for found in reads) else None
+
+
+def _judged(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
     if node.is_a("BatchNormalization"):
         return _batch_norm(facts, node, integer)
     if node.name in facts.added:

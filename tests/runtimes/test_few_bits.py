@@ -185,3 +185,36 @@ def test_other_runtimes_dequantize_int4_too_and_take_few_bits_in_8(target, rule)
     packed = [qdq.explain(plan, opset=21).for_layer(name) for name in ("first", "second", "head")]
     assert {(entry.status, entry.rule) for entry in packed} == {("float", rule)}
     assert all("export at an opset below 21" in entry.advice for entry in packed)
+
+
+def read_in_sixteen_bits(kind):
+    """Return a model whose last convolution reads a tensor of 16 bits, behind a ReLU or a kernel with an own pair."""
+    image = keras.Input((6, 6, 4), name="image")
+    x = layers.Conv2D(4, 2, padding="same", name="first")(image)
+    if kind == "einsum":
+        x = layers.EinsumDense("abcd,de->abce", output_shape=(None, None, 4), activation="relu", name="middle")(x)
+    elif kind == "held":
+        x = layers.TimeDistributed(layers.Conv1D(4, 2, activation="relu"), name="middle")(x)
+    elif kind == "sigmoid":
+        x = layers.Activation("sigmoid", name="middle")(x)
+    elif kind != "relu":
+        x = (layers.MaxPooling2D(2, name="middle") if kind == "maximum" else layers.AveragePooling2D(2, name="middle"))(
+            x
+        )
+    if kind in ("relu", "maximum", "average"):
+        x = layers.ReLU(name="relu")(x)
+    return keras.Model(image, layers.Conv2D(2, 1, name="last")(x))
+
+
+@pytest.mark.parametrize("kind", ["relu", "einsum", "held", "sigmoid", "maximum", "average"])
+def test_no_kernel_writes_more_than_8_bits_behind_a_relu_either(kind, tmp_path):
+    keras.utils.set_random_seed(0)
+    spec = qdq.QuantizationSpec()
+    spec.add("last", quantize_config=qdq.LayerQuantizeConfig(activation={"num_bits": 16}))
+    q_model = quantized(read_in_sixteen_bits(kind), quantization_spec=spec, target="onnxruntime")
+    _, differing = compare(q_model, tmp_path / "model.onnx")
+    # A maximum passes the integers of its input on, which a plan does not promise.
+    assert [row for row in differing if row[2] == "int8"] == []
+    explanation = qdq.explain(q_model)
+    wide = "first" if kind == "relu" else "middle"
+    assert (explanation.for_layer(wide).rule == "ORT-GRID") is (kind != "maximum")
