@@ -15,7 +15,7 @@ const shortStyles = {
       const short = (css) =>
         css
           .replace(/\n\s*/g, "")
-          .replace(/ ?([{};]) ?/g, "$1")
+          .replace(/ ?([{};>]) ?/g, "$1")
           .replaceAll(";}", "}")
           .replace(/([:,]) /g, "$1");
       return { contents: source.replace(/`\n[^`]*`/g, short), loader: "ts" };

@@ -234,7 +234,9 @@ def test_the_case_picker_shows_what_would_change_before_it_does(bench):
     pane.picker.value = "MyOwnCase"
     pane.apply.click()
     assert bench.plan.for_layer("pool").author == "MyOwnCase"
-    pane._applied.children[0].click()
+    [chip, _] = pane.chips.shown
+    assert chip.description == "ResNetV1QDQCase"
+    chip.click()
     assert [case.name for case in bench.state.cases] == ["MyOwnCase"]
 
 

@@ -1,4 +1,7 @@
-"""Replacing the widgets in a box: removed ones are closed, since they would stay in the kernel and in the page."""
+"""Replacing the widgets in a box: removed ones are closed, since they would stay in the kernel and in the page.
+
+JupyterLab (4.6) keeps the connections of closed widgets, so what a click changes has `Rows`, which are never closed.
+"""
 
 from __future__ import annotations
 

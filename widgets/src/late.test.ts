@@ -8,9 +8,13 @@ type Message = { content: { data: { method?: string; state?: object } } };
 class Host {
   heard: Message[] = [];
   listener: ((message: Message) => unknown) | undefined;
-  comm: { on_msg(listener: (message: Message) => unknown): void } | undefined = {
-    on_msg: (listener) => {
-      this.listener = listener;
+  closed: (() => void) | undefined;
+  comm: Required<HostModel>["comm"] | undefined = {
+    on_msg: (listener: unknown) => {
+      this.listener = listener as typeof this.listener;
+    },
+    on_close: (listener) => {
+      this.closed = listener;
     },
   };
   views: Record<string, Promise<{ el: Element }>> = {};
@@ -21,6 +25,12 @@ class Host {
     readonly values: Record<string, unknown> = {},
   ) {
     this.comm?.on_msg((message) => this._handle_comm_msg(message));
+    this.comm?.on_close(() => this.close());
+  }
+
+  close(): void {
+    for (const listener of this.listeners.get("destroy") ?? []) listener();
+    this.comm = undefined;
   }
 
   get(name: string): unknown {
@@ -157,6 +167,24 @@ describe("late", () => {
     await figure.listener?.(update({ _widget_data: ["missed"], _widget_layout: { height: 1 } }));
     await settled();
     expect(figure.get("_esm")).toBe("export default {}\n"); // once, for data and layout
+  });
+
+  it("the connection of a closed widget, which JupyterLab keeps, holds the widget no longer", async () => {
+    const parts = { layout: new Host("layout"), style: new Host("style") };
+    const [closed, open] = [new Host("closed", { ...parts, children: [] }), new Host("open")];
+    const gone = [closed, parts.layout, parts.style];
+    const handlers = (host: Host) => [host.closed, host.listener];
+    look(box(closed, open));
+    await settled();
+    const [before, kept] = [gone.map(handlers), handlers(open)];
+    for (const host of gone) host.close();
+    gone.forEach((host, k) => {
+      for (const [at, handler] of handlers(host).entries()) {
+        expect(handler).toBeTypeOf("function"); // the host binds it
+        expect(handler).not.toBe(before[k][at]);
+      }
+    });
+    expect(handlers(open)).toEqual(kept);
   });
 
   it("hosts of another kind are left alone", async () => {

@@ -1,9 +1,11 @@
 // anywidget (at least 0.9 to 0.11) waits two seconds for a widget's script, which a busy browser may exceed. The widget
 // is drawn nevertheless, but its model rejects all further messages. This module finds such models in the bench,
-// registers the host's own message handler for them again, and asks Python for their present state.
+// registers the host's own message handler for them again, and asks Python for their present state. It also frees the
+// models that are closed, which JupyterLab would keep.
 import type { HostModel, Model } from "./traits";
 
 const known = new WeakSet<HostModel>();
+const nothing = () => undefined;
 
 /**
  * Restore message handling of the widget `whole` and all its present and future children. Does nothing in hosts without
@@ -14,9 +16,16 @@ export async function keepListening(model: Model): Promise<void> {
   const visit = (host: HostModel) => {
     if (known.has(host)) return;
     known.add(host);
+    // JupyterLab (4.6) keeps the connection of every widget for as long as the kernel lives; the handlers of a closed one
+    // would keep its model with the views and their elements.
+    host.on("destroy", () => {
+      host.comm?.on_close(nothing);
+      host.comm?.on_msg(nothing);
+    });
     if (host.get("_model_module") === "anywidget")
       void revive(host, () => model.send({ type: "late", model: `IPY_MODEL_${host.model_id}` }));
-    const below = () => ((host.get("children") ?? []) as HostModel[]).forEach(visit);
+    const below = () =>
+      (["layout", "style", "children"].flatMap((name) => host.get(name) ?? []) as HostModel[]).forEach(visit);
     host.on("change:children", below);
     below();
   };

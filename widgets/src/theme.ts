@@ -33,22 +33,20 @@ export const PICTURE_CSS = `
 .qdqw-edge.q { stroke: var(--q-qdq); stroke-width: 2; }
 .qdqw-edge.near { stroke: var(--q-text); stroke-width: 2.4; }
 .qdqw-edge.q.near { stroke: var(--q-qdq); stroke-width: 3; }
-.qdqw-card { fill: var(--q-card); stroke: var(--q-line); stroke-width: 1; }
-.qdqw-under { fill: var(--q-soft); stroke: var(--q-line); stroke-width: 1; }
+.qdqw-card { fill: var(--q-card); stroke: var(--q-line); }
+.qdqw-under { fill: var(--q-soft); stroke: var(--q-line); }
 .qdqw-unit.block .qdqw-card { fill: var(--q-soft); }
 .qdqw-unit.selected .qdqw-card { stroke: var(--q-brand); stroke-width: 2; }
-.qdqw-ring { fill: none; stroke: none; pointer-events: none; }
+.qdqw-ring { fill: none; pointer-events: none; }
 .qdqw-unit.hit .qdqw-mark { fill: #f0e442; stroke: #8a7a00; }
-.qdqw-mark { fill: none; }
 .qdqw-unit .title { font-size: 12px; font-weight: 600; }
 .qdqw-unit .name { font-size: 11px; fill: var(--q-muted); }
 .qdqw-unit .shape { font-size: 10.5px; fill: var(--q-muted); text-anchor: end; font-variant-numeric: tabular-nums; }
-.qdqw-changed { fill: none; }
+.qdqw-mark, .qdqw-changed { fill: none; }
 .qdqw-unit.changed .qdqw-changed { fill: var(--q-partial); stroke: #8a6000; }
 .qdqw-hatch { display: none; fill: none; stroke: var(--q-card); stroke-width: 3; }
 .qdqw-unit.hatched .qdqw-hatch, .qdqw-hatch.key { display: inline; }
 .qdqw-unit.hatched .letter { display: none; }
-.qdqw-stripe { stroke: none; }
 .qdqw-stripe.metric { stroke: var(--q-line); stroke-width: .75; }
 .qdqw-stripe.int8 { fill: var(--q-qdq); }
 .qdqw-stripe.float { fill: var(--q-float); }
@@ -58,7 +56,7 @@ export const PICTURE_CSS = `
 .qdqw-svg .letter, .qdqw-badge text, .qdqw-pill text, .qdqw-unequal text { font-weight: 700; text-anchor: middle; }
 .qdqw-svg text.letter { font-size: 10.5px; fill: #fff; pointer-events: none; }
 .qdqw-svg text.letter.dark { fill: #1b1b1b; }
-.qdqw-badge rect { fill: var(--q-card); stroke: var(--q-line); stroke-width: 1; }
+.qdqw-badge rect { fill: var(--q-card); stroke: var(--q-line); }
 .qdqw-svg .qdqw-badge text { font-size: 10.5px; fill: var(--q-muted); pointer-events: none; }
 .qdqw-badge polygon { display: none; fill-opacity: .45; pointer-events: none; }
 .qdqw-badge.impossible rect { fill: transparent; stroke: none; }

@@ -160,7 +160,10 @@ type Message = { content: { data: object } };
 /** The host's own model behind the one that anywidget passes to a widget. */
 export interface HostModel {
   readonly model_id: string;
-  readonly comm?: { on_msg(listener: (message: Message) => unknown): void };
+  readonly comm?: {
+    on_msg(listener: (message: Message) => unknown): void;
+    on_close(listener: () => void): void;
+  };
   readonly views?: Record<string, Promise<{ el: Element }>>;
   get(name: string): unknown;
   on(events: string, listener: () => void): void;

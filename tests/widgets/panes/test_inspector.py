@@ -96,6 +96,17 @@ def test_what_was_selected_before_nothing_has_its_switches_again(bench, pane, na
         assert not bench.plan.for_layer(names[0]).quantize_weight
 
 
+def test_a_click_that_comes_late_on_switches_of_before_changes_nothing(bench, pane):
+    gone = switch(pane, 1)[0]
+    bench.view.graph.selection = ("add",)
+    plan = bench.plan
+    gone.value = not gone.value
+    assert bench.plan is plan
+    bench.view.graph.selection = ALL
+    assert switch(pane, 1)[0] is gone
+    assert gone.value is True
+
+
 # ---------------------------------------------------------------------- one layer
 
 

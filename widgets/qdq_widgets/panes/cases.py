@@ -11,7 +11,7 @@ import ipywidgets as widgets
 import qdq_workbench as qdq
 from qdq_widgets.callback_errors import shows_errors
 from qdq_widgets.pane import Pane, button, row, set_options, table_html, text_html
-from qdq_widgets.replacing import replace_children
+from qdq_widgets.replacing import Rows
 from qdq_widgets.state import diff_rows
 
 SHOWN_CHANGES = 60
@@ -25,7 +25,6 @@ class CasesPane(Pane):
     def build(self) -> Sequence[Any]:
         """Make the widgets."""
         self._choices: dict[str, Any] = {}
-        self._names: list[str] | None = None
         self.picker = widgets.Dropdown(layout={"width": "260px"})
         self.picker.tooltip = "Insertion case"
         self.picker.observe(lambda _: self._preview(), "value")
@@ -37,11 +36,14 @@ class CasesPane(Pane):
         self._info = widgets.HTML()
         self.changes = widgets.HTML()
         self._applied = widgets.HBox(layout={"flex_flow": "row wrap", "grid_gap": "6px"})
+        self.chips = Rows(self._applied, self._make_chip, self._fill_chip)
+        self._none = widgets.HTML(text_html("No case is applied.", "qdq-muted"))
         return [
             row(self.picker, self.apply, self.show, self._again),
             self._info,
             self.changes,
             widgets.HTML('<div class="qdq-heading">Applied</div>'),
+            self._none,
             self._applied,
         ]
 
@@ -50,15 +52,16 @@ class CasesPane(Pane):
         self._choices = {case.name: case for case in known_cases(self.bench.state.cases)}
         set_options(self.picker, list(self._choices))
         names = [case.name for case in self.bench.state.cases]
-        # JupyterLab keeps the views of widgets that leave a box, so chips are made anew for other cases only.
-        if names != self._names:
-            self._names = names
-            none = text_html("No case is applied.", "qdq-muted")
-            replace_children(self._applied, [self._chip(name) for name in names] or [widgets.HTML(none)])
+        self.chips.show(names)
+        self._none.layout.display = "none" if names else ""
         self._preview()
 
-    def _chip(self, name: str) -> Any:
-        return button(name, lambda: self._remove(name), icon="times", tooltip=f"Take {name} away")
+    def _make_chip(self, number: int) -> Any:
+        return button("", lambda: self._remove(self.chips.items[number]), icon="times")
+
+    @staticmethod
+    def _fill_chip(chip: Any, name: str) -> None:
+        chip.description, chip.tooltip = name, f"Take {name} away"
 
     @shows_errors
     def _preview(self) -> None:

@@ -18,7 +18,6 @@ from qdq_widgets.layer_values import LayerValues
 from qdq_widgets.pane import Pane, button, filled_columns, row, table_html, text_html
 from qdq_widgets.quantized_after import quantized_after
 from qdq_widgets.quantizer_controls import QuantizerControls
-from qdq_widgets.replacing import replace_children
 from qdq_widgets.settings import grid_text
 from qdq_widgets.state import site_text
 from qdq_widgets.targets import layer_counts, reason_text, shown_status, target_title, verdicts
@@ -42,11 +41,13 @@ class InspectorPane(Pane):
     def build(self) -> Sequence[Any]:
         """Make the widgets."""
         self._names: tuple[str, ...] = ()
-        self._switched: tuple[str, ...] = ()  # kind of the switches: ("node", number of sites) or ("group",)
+        self._kind: tuple[str, ...] = ()  # of the switches: ("node", number of sites) or ("group",)
+        self._kinds = {self._kind: widgets.VBox()}
         self._fixes: tuple[str, ...] = ()
         self._showing = False
         self._head = widgets.HTML()
-        self.switches = widgets.VBox()
+        self.switches = self._kinds[self._kind]
+        self._switches = widgets.VBox([self.switches])
         self._verdict = widgets.HTML()
         self._fix = button("Make it INT8", self._apply_fix, icon="magic", style="success")
         self._like = button("Apply to all of this class", self._apply_like, icon="clone")
@@ -57,7 +58,7 @@ class InspectorPane(Pane):
         )
         self._buttons = row(self._fix, self._preview, self._like)
         self.values = LayerValues(self.bench, self.start)
-        shown = [self.switches, self._verdict, self._buttons, self.values.widget, self.quantizers.widget]
+        shown = [self._switches, self._verdict, self._buttons, self.values.widget, self.quantizers.widget]
         return [self._head, *shown, self._details]
 
     def show(self, names: Sequence[str]) -> None:
@@ -137,9 +138,7 @@ class InspectorPane(Pane):
     def _show_switches(self, node: Any) -> None:
         """Update the switches; nodes with the same number of inputs share them, which keeps the keyboard focus."""
         sites = self._sites(node)
-        if self._switched != ("node", str(len(sites))):
-            self._switched = ("node", str(len(sites)))
-            replace_children(self.switches, [self._switch(site, index) for site, index, _, _ in sites])
+        self._use_switches(("node", str(len(sites))), [(site, index) for site, index, _, _ in sites])
         self._showing = True  # not the user's click
         try:
             for shown, (site, index, label, on) in zip(self.switches.children, sites, strict=True):
@@ -157,9 +156,8 @@ class InspectorPane(Pane):
             self._showing = False
 
     def _show_group_switches(self, sites: Sequence[GroupSite]) -> None:
-        if self._switched != ("group",):  # the switches of a node have an index per input
-            self._switched = ("group",)
-            replace_children(self.switches, [self._switch(item.site, None) for item in sites])
+        # Not those of a node, which have an index per input.
+        self._use_switches(("group",), [(item.site, None) for item in sites])
         self._showing = True  # not the user's click
         try:
             for shown, item in zip(self.switches.children, sites, strict=True):
@@ -173,15 +171,26 @@ class InspectorPane(Pane):
         finally:
             self._showing = False
 
-    def _switch(self, site: str, index: int | None) -> Any:
+    def _use_switches(self, kind: tuple[str, ...], places: Sequence[tuple[str, int | None]]) -> None:
+        """Show the switches of a kind in place of others, which stay: JupyterLab keeps even widgets that are closed."""
+        if kind not in self._kinds:
+            self._kinds[kind] = widgets.VBox([self._switch(kind, site, index) for site, index in places])
+            self._switches.children = (*self._switches.children, self._kinds[kind])
+        if kind != self._kind:
+            self.switches.layout.display = "none"
+            self._kind, self.switches = kind, self._kinds[kind]
+        self.switches.layout.display = ""
+
+    def _switch(self, kind: tuple[str, ...], site: str, index: int | None) -> Any:
         letter = site[0].upper()
         toggle = widgets.ToggleButton(description=letter, layout={"width": "34px"})
         toggle.add_class(f"qdq-badge-{letter.lower()}")
-        toggle.observe(lambda change: self._toggle(site, index, change["new"]), "value")
+        toggle.observe(lambda change: self._toggle(kind, site, index, change["new"]), "value")
         return widgets.HBox([toggle, widgets.HTML()], layout={"align_items": "center", "grid_gap": "6px"})
 
-    def _toggle(self, site: str, index: int | None, on: bool) -> None:
-        if self._showing:
+    def _toggle(self, kind: tuple[str, ...], site: str, index: int | None, on: bool) -> None:
+        # A click may come late, on switches that other ones have replaced by then.
+        if self._showing or kind != self._kind:
             return
         step = self._try_toggle(site, index, on)
         if step is None:  # refused: set the switch back
