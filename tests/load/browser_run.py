@@ -25,7 +25,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from browser.jupyter import answer_of, text_of
 from load import reloads
-from load.lab import DRAWN, differing, lab, page_memory, prepare, shown_bench
+from load.lab import DRAWN, differing, lab, page_memory, prepare, shown_bench, wait_until_answered
 
 GROWTH = 1.10
 SETTLING = 60  # seconds; what is wrong stays wrong
@@ -110,6 +110,7 @@ def codes_of(bench):
 
 def check_drawn(bench):
     """Raise unless the drawn badges become those of the kernel's plan: clicks are painted ahead of its answer."""
+    wait_until_answered(bench)  # badges of blocks, and those out of sight, do not tell whether they are
     root, end = bench.root.locator(".qdqw-root").first, time.monotonic() + SETTLING
     while True:
         codes = codes_of(bench)
@@ -150,7 +151,7 @@ def fill_lists(bench):
 def memory_at_the_start(bench):
     """Return what the page holds with the bench's first plan in every pane: what grew is not what is shown."""
     bench.page.wait_for_timeout(1000)
-    check_drawn(bench)  # no click is on its way
+    check_drawn(bench)
     place = bench.value("wb.history.position")
     bench.notebook.ask("_ = wb.select([]), wb.go_to(0)")
     for title in TABS:

@@ -7,7 +7,7 @@ import re
 import tempfile
 
 from browser.bench_page import BenchPage
-from browser.jupyter import Notebook, chromium, running_lab
+from browser.jupyter import Notebook, answer_of, chromium, running_lab
 from project import ROOT
 
 SETUP = """
@@ -23,6 +23,16 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--
 LABEL = re.compile(r"^\S+ (\S+), output ")
 DRAWN = """(root) => [...root.querySelectorAll('svg[role=tree] g.qdqw-unit:not(.block)')].map((unit) =>
   [unit.getAttribute('aria-label'), [...unit.querySelectorAll('.qdqw-badge')].map((b) => b.getAttribute('class'))])"""
+# JupyterLab has the kernel answer widgets in a thread of their own (a subshell), beside the one that runs cells: that a
+# cell has run says nothing about clicks before it.
+LISTEN = """() => {
+  const unanswered = new Set();
+  window.testUnanswered = unanswered;
+  window.testNotebook.sessionContext.session.kernel.anyMessage.connect((_, {msg, direction}) => {
+    if (direction === 'send' && msg.header.msg_type === 'comm_msg') unanswered.add(msg.header.msg_id);
+    else if (msg.content.execution_state === 'idle') unanswered.delete(msg.parent_header.msg_id);
+  });
+}"""
 CODES = """
 import json
 def shown_codes(bench):
@@ -58,7 +68,8 @@ def lab(cells=3, notebooks=("one.ipynb", "two.ipynb")):
 
 
 def prepare(notebook, index=0):
-    """Import in a notebook's kernel what the runs need."""
+    """Import in a notebook's kernel what the runs need, and note in the page what the kernel has not answered."""
+    answer_of(notebook.page, LISTEN)
     notebook.replace_and_run(index, SETUP.format(tests=str(ROOT / "tests")) + CODES)
 
 
@@ -66,6 +77,11 @@ def shown_bench(notebook, index, code):
     """Run a cell that shows a bench; returns it."""
     notebook.replace_and_run(index, code)
     return BenchPage(notebook, index, ROOT / "build" / "screenshots")
+
+
+def wait_until_answered(bench):
+    """Wait until the kernel has answered all that clicks and keys in the page have sent."""
+    bench.page.wait_for_function("() => window.testUnanswered.size === 0")
 
 
 def page_memory(page):
