@@ -42,7 +42,7 @@ class InspectorPane(Pane):
         """Make the widgets."""
         self._names: tuple[str, ...] = ()
         self._kind: tuple[str, ...] = ()  # of the switches: ("node", number of sites) or ("group",)
-        self._kinds = {self._kind: widgets.VBox()}
+        self._kinds: dict[tuple[str, ...], Any] = {self._kind: widgets.VBox()}
         self._fixes: tuple[str, ...] = ()
         self._showing = False
         self._head = widgets.HTML()
