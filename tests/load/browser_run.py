@@ -23,6 +23,7 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
+from browser.bench_page import SIDE_PANES, WORK_PANES
 from browser.jupyter import answer_of, text_of
 from load import reloads
 from load.lab import DRAWN, differing, lab, page_memory, prepare, shown_bench, wait_until_answered
@@ -141,9 +142,9 @@ def check_all(bench):
 
 
 def fill_lists(bench):
-    """Show as many rows as the lists ever have: they stay in the page, hidden where they are not needed."""
+    """Open every pane, with as many rows as the lists ever have: they stay in the page, hidden where not needed."""
     bench.notebook.ask(LONG_SPEC)
-    for title in TABS:
+    for title in (*SIDE_PANES, *WORK_PANES):
         bench.open(title)
     bench.notebook.ask("_ = wb.go_to(0)")
 
