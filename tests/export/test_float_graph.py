@@ -127,6 +127,26 @@ def test_upsampling_is_resize(cut, interpolation):
     assert max(differences) < 1e-5
 
 
+@pytest.mark.parametrize("size", [(1, 2), (2, 1)])
+def test_upsampling_along_one_axis_is_resize_in_the_layout_of_its_convolutions(cut, size):
+    x = keras.Input((6, 6, 3))
+    h = cut.pair(layers.UpSampling2D(size)(cut.pair(cut.layer(layers.Conv2D(4, 3), cut.pair(x)))))
+    model, differences = exported(cut, x, cut.layer(layers.Conv2D(4, 1), h))
+    counted = ops(model)
+    assert (counted["Resize"], counted["Tile"], counted["Transpose"]) == (1, 0, 2)
+    assert max(differences) < 1e-5
+
+
+@pytest.mark.parametrize("nothing", [layers.UpSampling2D(1), layers.Reshape((4, 4, 4))])
+def test_a_layer_that_does_nothing_leaves_no_transpose_between_convolutions(cut, nothing):
+    x = keras.Input((6, 6, 3))
+    h = cut.pair(cut.layer(layers.Conv2D(4, 3), cut.pair(x)))
+    model, differences = exported(cut, x, cut.layer(layers.Conv2D(4, 1), cut.pair(nothing(h))))
+    counted = ops(model)
+    assert (counted["Conv"], counted["Transpose"], counted["Reshape"]) == (2, 2, 0)
+    assert max(differences) < 1e-5
+
+
 @pytest.mark.parametrize(
     ("before", "after"), [((6, 6), (5, 4)), ((10, 12), (7, 5)), ((3, 6), (6, 5)), ((6, 4), (4, 6))]
 )

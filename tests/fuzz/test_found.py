@@ -663,6 +663,15 @@ model = keras.Model(x, layers.Activation('hard_sigmoid', name='bend')(y))
 """,
         target="openvino",
     ),
+    Finding(
+        "an upsampling by 1 along its first axis, whose Reshape kept a Transpose behind the pair of a convolution",
+        """
+x = keras.Input((1, 1, 1, 4), name='x')
+y = layers.UpSampling3D((1, 2, 1), name='up')(layers.Conv3D(3, 1, name='conv')(x))
+model = keras.Model(x, layers.Dense(3, activation='tanh', name='dense')(y))
+""",
+        target="onnxruntime",
+    ),
 ]
 
 

@@ -83,6 +83,8 @@ JOINED = Stage(
     "joined by Q/DQ pairs, weights as integers",
     (
         drop_identities.PASS,
+        # Nothing moves over a Reshape, so those that do nothing must be gone by then: an upsampling by 1 leaves one.
+        simplify_reshapes.PASS,
         # Before the rest: constants per channel, means and paddings are found along the axes of channels-first tensors.
         move_to_channels_first.PASS,
         drop_identities.PASS,  # an Identity between two graph outputs may have been moved away from them
