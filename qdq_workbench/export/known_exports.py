@@ -1,8 +1,7 @@
 """The files that a model was exported to since it last changed, so that verification need not build them again.
 
 An ONNX file is identified by the hash of its graph, a LiteRT file by that of its bytes, and the state of a model by
-that of its plan and its weights. A model that
-has changed since the export has no known files, and no conversions.
+that of its plan and its weights. A model that has changed since the export has no known files, and no conversions.
 """
 
 from __future__ import annotations
