@@ -230,10 +230,12 @@ class Notebook:
         self.save()
         for _ in range(3):
             self.load_again()
-            # On a loaded machine JupyterLab itself sometimes says "model not found", until the page is loaded again.
+            # JupyterLab waits two seconds for a widget and then says "model not found", if the others are restored by
+            # then: so it does on a loaded machine, until the page is loaded again, and always where this takes longer.
             if self._shows_a_bench():
                 return
-        raise AssertionError("JupyterLab found no bench in the page that was loaded again, three times")
+        shown = [text[:200] for text in self.page.locator(".jp-OutputArea-output").all_inner_texts()]
+        raise AssertionError(f"JupyterLab found no bench in the page that was loaded again, three times: {shown}")
 
     def save(self) -> None:
         """Save the notebook."""

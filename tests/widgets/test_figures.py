@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import plotly.graph_objects as go
 import pytest
-from ipywidgets import Widget
 from project import ROOT
 
 from qdq_widgets.curves import Curves, Scores, TrainingRun, interval
@@ -14,9 +13,11 @@ from qdq_widgets.figures.curves import curve_traces, curves_figure
 from qdq_widgets.figures.live import live_figure
 from qdq_widgets.figures.ranges import histogram_figure, range_rows, ranges_figure, short
 from qdq_widgets.figures.scale import COLORS, scale_colors
+from qdq_widgets.figures.script import shared_script
 from qdq_widgets.figures.sensitivity import metric_figure
 from qdq_widgets.histograms import Histogram
 from qdq_widgets.metrics import Metric
+from qdq_widgets.replacing import close_all
 
 
 def scores(accuracy, loss=0.5):
@@ -128,13 +129,28 @@ def test_the_histogram_shows_both_ends_of_the_range():
 
 def test_a_figure_goes_to_the_page_as_a_whole(monkeypatch):
     opened = []
-    monkeypatch.setattr(Widget, "open", lambda figure: opened.append(figure.get_state()))
+    monkeypatch.setattr(go.FigureWidget, "open", lambda figure: opened.append(figure.get_state()))
     live_figure(go.Figure(go.Bar(x=[1, 2]), {"height": 200}))
     [state] = opened
     assert [trace["x"] for trace in state["_widget_data"]] == [[1, 2]]
     assert state["_widget_layout"]["height"] == 200
     assert state["_config"]["responsive"]
     assert state["_config"]["showSendToCloud"] is False  # plotly's own default offers to upload the chart
+
+
+def test_the_script_of_plotly_is_sent_once_for_all_figures():
+    figures = [live_figure(go.Figure(go.Bar(x=[number]))) for number in range(2)]
+    [script] = {figure._script for figure in figures}
+    assert all(len(figure.get_state()["_esm"]) < 2_000 for figure in figures)
+    holder = shared_script()
+    assert holder.model_id == script
+    assert holder.text == str(go.FigureWidget._esm)
+    assert len(holder.text) > 1_000_000
+    for figure in figures:
+        close_all(figure)
+    assert live_figure(go.Figure())._script == script  # open still
+    holder.close()
+    assert live_figure(go.Figure())._script == shared_script().model_id != script
 
 
 def test_a_page_that_is_loaded_later_gets_the_figure_as_it_is_now():

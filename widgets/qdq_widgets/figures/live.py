@@ -8,6 +8,9 @@ from typing import Any
 
 import anywidget
 import ipywidgets as widgets
+import traitlets
+
+from qdq_widgets.figures.script import LOADER, shared_script
 
 #: What every figure of the bench is drawn with: no button leads to the makers of plotly or uploads a chart to them.
 QUIET_CONFIG = {"displaylogo": False, "showSendToCloud": False}
@@ -75,6 +78,10 @@ def _figure_class() -> type[Any]:
     class LiveFigure(go.FigureWidget):
         """A figure that another thread may change while the page answers an earlier change."""
 
+        _esm = LOADER
+        # The model with plotly's script; no reference, so that a figure is closed without it.
+        _script = traitlets.Unicode().tag(sync=True)
+
         def __init__(self, figure: Any, config: dict[str, Any]) -> None:
             # First: the widget's own __init__ opens the connection to the page.
             # In `__dict__`, since plotly refuses to set public attributes that it does not know.
@@ -82,6 +89,7 @@ def _figure_class() -> type[Any]:
             super().__init__(figure)
             # FigureWidget has no argument for plotly's own settings, only this synced trait.
             self.set_trait("_config", config)
+            self.set_trait("_script", shared_script().model_id)
             self.__dict__["is_complete"] = True
             self.open()
 
