@@ -20,6 +20,7 @@ import left_out
 import old_graphs
 import pytest
 import seeds
+from ordered_cases import refuse_sets
 from project import ROOT
 from short_turns import ShortTurns
 from slow_first import slow_first
@@ -54,6 +55,10 @@ def pytest_collection_modifyitems(config, items):
     workers = getattr(config, "workerinput", {"workercount": 1})["workercount"]
     items[:] = seeds.another_order(items, config.getoption("--seed"))
     items[:] = slow_first(items, lambda item: item.path in slow, lambda item: str(item.path.parent), workers)
+
+
+def pytest_generate_tests(metafunc):
+    refuse_sets(metafunc)
 
 
 def pytest_collection_finish():
