@@ -112,9 +112,23 @@ def _merge(wishes: dict[str, dict[str, Any]], plan: PlacementPlan, fix: Fix) -> 
         wish = wishes.setdefault(node.name, _wish(decision or _NOTHING))
         if fix.get("quantize_input", True):
             indices = fix.get("quantization_index")
-            wish["indices"] |= set(range(len(node.inputs)) if indices is None else indices)
+            indices = set(range(len(node.inputs)) if indices is None else indices)
+            _share(wish, plan, node, indices - wish["indices"])
+            wish["indices"] |= indices
         wish["quantize_weight"] = wish["quantize_weight"] or (bool(node.weights) and fix.get("quantize_weight", True))
         wish["quantize_output"] = wish["quantize_output"] or fix.get("quantize_output", False)
+
+
+def _share(wish: dict[str, Any], plan: PlacementPlan, node: Node, indices: Collection[int]) -> None:
+    """Give new pairs of inputs the settings of those that other readers have there: one tensor then has one range."""
+    pairs = [
+        (plan.decisions[reader.name].settings or {}).get("activation")
+        for index in indices
+        for reader, at in plan.graph.readers(node.inputs[index])
+        if reader.name in plan.decisions and at in plan.decisions[reader.name].input_indices
+    ]
+    if pairs and pairs[0] and "quantize_config" not in wish and all(settings == pairs[0] for settings in pairs):
+        wish["quantize_config"] = LayerQuantizeConfig(activation=pairs[0])
 
 
 def _nodes(plan: PlacementPlan, name: str) -> Iterator[Node]:

@@ -664,6 +664,25 @@ model = keras.Model(x, layers.Activation('hard_sigmoid', name='bend')(y))
         target="openvino",
     ),
     Finding(
+        "a fix beside a reader with a fixed range, which cost the concatenation in front its integers",
+        """
+x = keras.Input((2,), name='x')
+y = layers.Concatenate(axis=1, name='joined')([x])
+model = keras.Model(x, [layers.Dense(3, name='own')(y), layers.Dense(1, name='off')(y)])
+""",
+        (
+            {"name": "joined", "quantize_weight": False},
+            {
+                "name": "own",
+                "quantize_config": qdq.LayerQuantizeConfig(
+                    activation={"quantizer": "fixed", "init_min": -1.0, "init_max": 2.0}
+                ),
+            },
+            {"name": "off", "quantize_input": False, "quantize_weight": False},
+        ),
+        "onnxruntime",
+    ),
+    Finding(
         "an upsampling by 1 along its first axis, whose Reshape kept a Transpose behind the pair of a convolution",
         """
 x = keras.Input((1, 1, 1, 4), name='x')

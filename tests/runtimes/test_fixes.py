@@ -248,3 +248,26 @@ def specifications(graph):
         with contextlib.suppress(SpecError):  # of an output whose readers all have settings of their own
             make_plan(graph, decide(graph, "full", spec, []), "full", "onnxruntime")
             yield spec
+
+
+@pytest.mark.parametrize("target", target_names())
+def test_a_fix_reads_the_pair_that_another_reader_has(target):
+    """With a second range on its result, the concatenation would have no pair that all its readers share."""
+    x = keras.Input((4,), name="x")
+    joined = layers.Concatenate(name="joined")([x, x])
+    ends = [layers.Dense(3, name=name)(joined) for name in ("own", "off")]
+    graph = qdq.build_graph(keras.Model(x, ends))
+    spec = QuantizationSpec()
+    spec.add("own", quantize_config=FIXED)
+    spec.add("joined", quantize_input=True)
+    spec.add("off", quantize_input=False, quantize_weight=False)
+    before = explained(graph, target, spec)
+    fixed = before.apply_fixes()
+    after = explained(graph, target, fixed)
+    assert [before.for_layer(name).status for name in ("own", "off")] == ["int8", "float"]
+    assert {after.for_layer(name).status for name in ("own", "off")} == {"int8"}
+    assert after.for_layer("joined").status == before.for_layer("joined").status
+    [ranges] = {
+        placed.method.label for placed in after.plan.placements if placed.site == "input" and placed.tensor == "joined"
+    }
+    assert ranges == "fixed"
