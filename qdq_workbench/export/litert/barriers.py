@@ -7,8 +7,9 @@ or a Transpose between them, because it removes every QUANTIZE of a DEQUANTIZE:
 
 It also rounds constants to the grid of the tensor that they may stand in for, as in a choice by a mask.
 
-So the model that it reads has an operation between the two that it can neither quantize nor remove. No file has it:
-`without_barriers` connects its two sides.
+So the model that it reads has operations between the two that it can neither quantize nor remove: to another type and
+back, so that a constant, of which it computes them itself, stays what it is. No file has them: `without_barriers`
+connects their two sides.
 """
 
 from __future__ import annotations
@@ -21,19 +22,20 @@ import tensorflow as tf
 from qdq_workbench.export.litert.tflite_file import TFLiteFile
 
 BARRIER = "qdq.barrier"  # begins the layers' names, which the names of their results contain
-_OPERATOR = "SIN"
+_OPERATOR = "CAST"
+_WIDER = tf.float64
 
 
 class Barrier(keras.layers.Layer):
-    """An operation that becomes a float operator in the converter's file and computes nothing elsewhere."""
+    """Operations that become float operators in the converter's file and compute nothing."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
 
     def call(self, inputs: Any) -> Any:
-        """Return the inputs; while a graph is traced, for the converter, their sines."""
-        return inputs if tf.executing_eagerly() else tf.sin(inputs)
+        """Return the inputs; while a graph is traced, for the converter, through another type."""
+        return inputs if tf.executing_eagerly() else tf.cast(tf.cast(inputs, _WIDER), inputs.dtype)
 
 
 def without_barriers(file: TFLiteFile) -> bool:
