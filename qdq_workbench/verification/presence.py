@@ -6,7 +6,7 @@ must be in the file; custom layers and some operations may ignore an input or a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -71,8 +71,11 @@ def _layer_of(plan: PlacementPlan, weight: str) -> str:
     return next(p.layer for p in plan.placements if p.weight is not None and p.tensor == weight)
 
 
-def needed_tensors(plan: PlacementPlan) -> dict[tuple[str, str], bool]:
-    """Return ("activation" or "weight", name) of all that an output may depend on, and whether it certainly does."""
+def needed_tensors(plan: PlacementPlan, constant: Collection[str] = ()) -> dict[tuple[str, str], bool]:
+    """Return ("activation" or "weight", name) of all that an output may depend on, and whether it certainly does.
+
+    No value that a layer without quantized weights reads reaches its results in `constant`, names of tensors.
+    """
     needs: dict[tuple[str, str], bool] = {}
     tensors: dict[str, bool] = {}
 
@@ -88,12 +91,14 @@ def needed_tensors(plan: PlacementPlan) -> dict[tuple[str, str], bool]:
     for tensor in plan.graph.outputs:
         read(tensor, None, 0, certain=True)
     layers: dict[str, bool] = {}
+    quantized = {placement.layer for placement in plan.placements if placement.weight is not None}
     for node in reversed(plan.graph.nodes):
         if tensors.keys().isdisjoint(node.outputs):
             continue
         certain = any(tensors.get(output, False) for output in node.outputs)
         add(layers, node.layer, certain=certain and not node.opaque)
-        reads = certain and _reads_all(plan, node, tensors)
+        is_constant = node.layer not in quantized and all(output in constant for output in node.outputs)
+        reads = certain and not is_constant and _reads_all(plan, node, tensors)
         for index, tensor in enumerate(node.inputs):
             # A layer may ignore its mask, as a BatchNormalization does at inference.
             is_mask = bool(node.arguments) and "mask" in node.arguments[index]

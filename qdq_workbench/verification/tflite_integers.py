@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from qdq_workbench.conversion.engine.constant_tensors import ConstantTensors, constant_tensors
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.export.litert.kernels import KERNELS, Kernel
 from qdq_workbench.export.litert.lost_pairs import lost_pairs
 from qdq_workbench.export.litert.supported_grids import ROUNDED_BY
-from qdq_workbench.export.litert.tflite_file import INT4, INT8, TFLiteFile, scales_of, unpacked
+from qdq_workbench.export.litert.tflite_file import FLOAT32, INT4, INT8, TFLiteFile, scales_of, unpacked
 from qdq_workbench.graph.kinds import BATCH_NORMALIZATION
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.placement.kept import scales_along_other_axes
@@ -26,6 +27,8 @@ from qdq_workbench.verification.planned_values import PlannedValues, bias_differ
 from qdq_workbench.verification.presence import needed_tensors
 from qdq_workbench.verification.report import Check, check_of
 
+_NAMED = 3
+_SAME = 1e-3  # of a step: float32's rounding of a constant
 _Needed = Mapping[tuple[str, str], bool]  # of `needed_tensors`
 
 
@@ -41,8 +44,15 @@ class _Constant:
 
 def check_tflite_integers(file: TFLiteFile, q_model: QuantizedModel) -> Check:
     """Compare grids, integer weights and biases of a file with ranges and weights of a model planned for LiteRT."""
-    needed = needed_tensors(q_model.plan)
-    problems = list(_grid_differences(file, q_model, needed))
+    check = _check(file, q_model, ConstantTensors())
+    # Of these a file in which everything is as planned needs not be asked for.
+    return check if check.passed else _check(file, q_model, constant_tensors(q_model))
+
+
+def _check(file: TFLiteFile, q_model: QuantizedModel, constant: ConstantTensors) -> Check:
+    """Compare all of a file, which may lack what only the values of constant tensors are computed from."""
+    needed = needed_tensors(q_model.plan, constant.values)
+    problems = list(_grid_differences(file, q_model, needed, constant))
     try:
         wrong, found, planned = _matched_weights(file, q_model, needed)
         problems += [*wrong, *_bias_differences(file, q_model.plan, found)]
@@ -50,13 +60,20 @@ def check_tflite_integers(file: TFLiteFile, q_model: QuantizedModel) -> Check:
         return check_of("integers", [*problems, f"scales that do not fit their tensor: {error}"], "")
     pairs = len(q_model.activation_ranges())
     finding = f"the grids of {pairs} pairs and the values of {len(found)} weights follow from the model"
+    if constant.values:
+        shown = ", ".join(map(repr, list(constant.values)[:_NAMED])) + (
+            ", ..." if len(constant.values) > _NAMED else ""
+        )
+        finding += f"; the file lacks some that no output depends on, because the values of {shown} never vary"
     if len(found) < planned:
         finding += f"; {planned - len(found)} weights were merged or rearranged by TensorFlow's converter"
     return check_of("integers", problems, finding)
 
 
-def _grid_differences(file: TFLiteFile, q_model: QuantizedModel, needed: _Needed) -> Iterator[str]:
-    """Yield the pairs whose grid no tensor of the file has."""
+def _grid_differences(
+    file: TFLiteFile, q_model: QuantizedModel, needed: _Needed, constant: ConstantTensors
+) -> Iterator[str]:
+    """Yield the pairs whose grid no tensor of the file has, but those whose rounded values are a constant of it."""
     ranges = q_model.activation_ranges()
     grids = {}
     for pair in q_model.plan.tensors:
@@ -64,7 +81,23 @@ def _grid_differences(file: TFLiteFile, q_model: QuantizedModel, needed: _Needed
             grid = numerics.qparams_from_range(*ranges[pair.name], pair.quantizer)
             grids[pair.name] = float(np.float32(grid.scale)), int(grid.zero_point)
     for name, (bits, scale, zero) in lost_pairs(file, q_model.plan, grids):
+        if name in constant.rounded and _is_constant_of(file, constant.rounded[name], scale):
+            continue
         yield f"no tensor has the grid of the pair {name!r}: scale {scale}, zero point {zero}, int{bits}"
+
+
+def _is_constant_of(file: TFLiteFile, values: np.ndarray, scale: float) -> bool:
+    """Return whether a constant of a file consists of the same numbers, of which a shape may repeat some."""
+    wanted = np.unique(values)
+    for tensor in (tensor for graph in file.graphs for tensor in graph.tensors):
+        codes, scales = file.values(tensor), scales_of(tensor)
+        if codes is None or (scales is None and tensor.type != FLOAT32) or (scales is not None and scales.size > 1):
+            continue
+        held = codes if scales is None else (codes - tensor.quantization.zeroPoint[0]) * scales
+        found = np.unique(held.astype(np.float32))
+        if found.size == wanted.size and np.abs(found - wanted).max() <= _SAME * scale:
+            return True
+    return False
 
 
 def _matched_weights(

@@ -44,9 +44,9 @@ def verify_tflite(path: str | pathlib.Path, q_model: QuantizedModel, data: Any =
     The file must open in TensorFlow's interpreter and have the model's inputs and outputs; its constants (weights and
     biases with their scales) and the encodings of its activations must equal the model's, bit for bit, by a new
     conversion, unless this process wrote the file and the model has not changed since; independently of the
-    exporter, the grids of all pairs must follow from the model's ranges, and the integer weights and biases from its
-    weights; and the mean difference of its outputs from the model's must not exceed a fifth of their mean magnitude, as
-    in `export_tflite`.
+    exporter, the grids of all pairs that an output depends on must follow from the model's ranges, and the integer
+    weights and biases from its weights; and the mean difference of its outputs from the model's must not exceed a fifth
+    of their mean magnitude, as in `export_tflite`.
 
     Args:
         path: The file, written by `export_tflite`.

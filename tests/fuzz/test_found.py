@@ -691,6 +691,18 @@ model = keras.Model(x, layers.Dense(3, activation='tanh', name='dense')(y))
 """,
         target="onnxruntime",
     ),
+    Finding(
+        "a gain of zeros of as many elements as the result, in front of which LiteRT's converter leaves out everything",
+        """
+x = keras.Input((1, 2), name='x')
+y = layers.Dense(1, use_bias=False, activation='relu', name='dense')(x)
+norm = layers.GroupNormalization(groups=1, gamma_initializer='zeros', name='norm')
+model = keras.Model(x, norm(y))
+""",
+        seed=4,
+        hard=True,
+        litert=True,
+    ),
 ]
 
 

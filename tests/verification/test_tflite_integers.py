@@ -11,6 +11,7 @@ from small_models import residual_net, samples
 
 import qdq_workbench as qdq
 from qdq_workbench.errors import ExportError
+from qdq_workbench.export.litert import fake_quant_model
 from qdq_workbench.export.litert.own_integers import write_integers
 from qdq_workbench.export.litert.tflite_export import build_tflite, converted, for_litert
 from qdq_workbench.export.litert.tflite_file import INT8, INT32, TFLiteFile, scales_of, unpacked
@@ -242,3 +243,90 @@ def test_a_plain_network_says_so_in_its_report(tmp_path):
     report = qdq.files.verify_tflite(qdq.export_tflite(q_model, tmp_path / "model.tflite").path, q_model)
     assert report.passed
     assert "follow from the model" in report.summary()
+
+
+def ones_of(x):
+    """Ones, whatever is normalized: the converter leaves out the product with a gain of zeros, and all before it."""
+    norm = keras.layers.LayerNormalization(axis=(1, 2), gamma_initializer="zeros", beta_initializer="ones", name="ones")
+    return norm(x)
+
+
+def dense(x, name, **settings):
+    return keras.layers.Dense(4, name=name, **settings)(x)
+
+
+def residual(x):
+    first = dense(x, "first")
+    return keras.layers.Add(name="sum")([first, ones_of(dense(first, "branch"))])
+
+
+def gated(x):
+    gate = keras.layers.Rescaling(1.0, offset=-1.0, name="zeros")(ones_of(dense(x, "gate")))
+    return keras.layers.Multiply(name="product")([dense(x, "first"), gate])
+
+
+def in_front_of_a_kernel(x):
+    return dense(ones_of(dense(x, "first")), "head")
+
+
+def through_a_tanh(x):
+    return dense(keras.layers.Activation("tanh", name="tanh")(ones_of(dense(x, "first"))), "head")
+
+
+def returned(x):
+    first = dense(x, "first")
+    return [first, keras.layers.Activation("relu", name="relu")(ones_of(dense(first, "branch")))]
+
+
+def one_channel(x):
+    norm = keras.layers.BatchNormalization(axis=1, gamma_initializer="zeros", name="norm")
+    return norm(keras.layers.Activation("tanh", name="tanh")(keras.layers.Dense(1, name="first")(x)))
+
+
+def head_of_zeros(x):
+    return dense(keras.layers.Activation("tanh", name="tanh")(dense(x, "first")), "head", kernel_initializer="zeros")
+
+
+def folded_zeros(x):
+    return keras.layers.BatchNormalization(gamma_initializer="zeros", name="norm")(dense(x, "first"))
+
+
+def constant_net(make, *bits):
+    def net():
+        keras.utils.set_random_seed(0)
+        x = keras.Input((6, 3), name="x")
+        return keras.Model(x, make(x))
+
+    return quantized(net, *bits)
+
+
+@pytest.mark.parametrize("bits", [(8, 8), (8, 16)], ids=str)
+@pytest.mark.parametrize("make", [residual, gated, in_front_of_a_kernel, through_a_tanh, returned, one_channel])
+def test_what_no_output_depends_on_need_not_be_in_the_file(make, bits, tmp_path):
+    q_model = constant_net(make, *bits)
+    report = qdq.files.verify_tflite(qdq.export_tflite(q_model, tmp_path / "model.tflite").path, q_model)
+    assert report.passed, report.summary()
+    assert "never vary" in report.summary()
+
+
+@pytest.mark.parametrize(
+    ("make", "lost", "behind"),
+    [
+        (residual, "first", []),
+        (in_front_of_a_kernel, "ones", ["head"]),  # of floats alone, the converter computes the product, too
+        (through_a_tanh, "tanh", ["head"]),
+        (head_of_zeros, "tanh", []),
+        (folded_zeros, "x", []),
+    ],
+)
+def test_beside_it_a_lost_pair_is_named(make, lost, behind, monkeypatch):
+    call = fake_quant_model._FakeQuantize.call
+    monkeypatch.setattr(
+        fake_quant_model._FakeQuantize,
+        "call",
+        lambda self, inputs: inputs if self.name == f"qdq.{lost}" else call(self, inputs),
+    )
+    q_model = constant_net(make)
+    check = checked(written(q_model), q_model)
+    assert not check.passed
+    assert re.findall("grid of the pair '(.+?)'", check.detail) == [lost, *behind]
