@@ -85,10 +85,12 @@ class _Search:
         with _state_kept(operation), contextlib.suppress(Exception):  # such as sizes that another batch would have
             if not varying:
                 return self._results(call, operation, {})
-            first, *others = (
+            results = (
                 self._results(call, operation, self._drawn(call, seed, factor)) for seed, factor in enumerate(_FACTORS)
             )
-            if all(np.array_equal(first[name], other[name]) for other in others for name in node.outputs):
+            first = next(results)
+            # Most results part at once, so that the rest is not computed.
+            if all(np.array_equal(first[name], other[name]) for other in results for name in node.outputs):
                 return first
         return {}
 
