@@ -13,6 +13,7 @@ from qdq_widgets.figures.live import Host
 from qdq_widgets.mirror import Mirror, node_of
 from qdq_widgets.panes.calibration import CalibrationPane
 from qdq_widgets.panes.training import TrainingPane
+from qdq_widgets.replacing import replace_children
 
 
 class Page:
@@ -108,6 +109,21 @@ def test_what_changes_later_is_drawn_and_what_is_new_is_followed():
     assert page.of(note)["classes"] == ["qdq-muted"]
 
 
+def test_what_is_closed_is_forgotten_and_the_page_shows_what_replaced_it():
+    box = widgets.VBox()
+    page = Page(Mirror([box]))
+    for text in ("first", "second"):
+        former, note = box.children, widgets.Button(description=text)
+        replace_children(box, [note])
+        assert page.of(box)["children"] == [note.model_id]
+        assert page.of(note)["text"] == text
+        assert set(page.mirror._known) == {box.model_id, note.model_id}
+    former[0].description = "closed"
+    page.does(click="id of a closed one")
+    page.does(set="id of a closed one", value=1)
+    assert page.of(box)["children"] == [note.model_id]
+
+
 def test_every_widget_of_the_panes_has_a_form():
     bench = Workbench(tiny_model(), train_data=tiny_data(), validation_data=tiny_data(32), target="onnxruntime")
     for tabs in (bench.view.side, bench.view.work):
@@ -140,7 +156,7 @@ def test_marimo_gets_the_whole_bench(marimo):
     bench.effects.measuring = False
     page = Page(work)
     calibrate, train = (bench.view.pane(kind) for kind in (CalibrationPane, TrainingPane))
-    for pane in (calibrate, train):
+    for pane in (calibrate, calibrate, train):
         bench.view.work.open(type(pane))
         page.does(click=pane.run.model_id)
         assert bench.jobs.wait(120)

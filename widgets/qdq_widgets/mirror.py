@@ -193,6 +193,10 @@ class Mirror(anywidget.AnyWidget):
 
     def _on_change(self, change: Any) -> None:
         widget = change["owner"]
+        if widget.comm is None:  # closed: the box that held it has told what it holds now
+            if change["name"] == "comm":
+                self._known.pop(change["old"].comm_id, None)
+            return
         fresh = list(self._new(widget))
         for each in fresh:
             self._follow(each)
@@ -205,13 +209,13 @@ class Mirror(anywidget.AnyWidget):
     def _on_message(self, _: Any, content: Any, __: Any) -> None:
         if content.get("ready"):
             self._tell(list(self._known.values()), roots=[root.model_id for root in self._roots])
-        elif "click" in content:
+        elif content.get("click") in self._known:  # else it was closed meanwhile
             widget = self._known[content["click"]]
             if isinstance(widget, widgets.ToggleButton):
                 widget.value = not widget.value
             elif not widget.disabled:
                 widget.click()
-        elif "set" in content:
+        elif content.get("set") in self._known:
             self._set(self._known[content["set"]], content["value"])
 
     def _set(self, widget: Any, value: Any) -> None:
