@@ -1,11 +1,14 @@
 """The graph pane's Python half, without a browser: what is sent, what comes back."""
 
+import gc
 import json
+import weakref
 
 import keras
 import pytest
 
 import qdq_workbench as qdq
+from qdq_widgets.graph_comparison import GraphComparison
 from qdq_widgets.graph_view import GraphView
 from qdq_workbench.graph.model_graph import ModelGraph, Node, Tensor, Weight
 
@@ -253,3 +256,14 @@ def test_another_target_can_refuse_other_sites():
     view.set_plan(qdq.plan_placement(graph, target="tensorrt"))
     assert ("gate", "output") not in view.disabled_reasons
     assert why not in view.graph["refusals"]
+
+
+def test_closed_graphs_are_held_by_nothing(graph):
+    plan = qdq.plan_placement(graph)
+    made = [GraphView(plan), GraphComparison(plan, plan)]
+    held = [weakref.ref(one) for one in made]
+    for one in made:
+        one.close()
+    del made, one
+    gc.collect()
+    assert [each() for each in held] == [None, None]

@@ -46,7 +46,7 @@ class GraphComparison(anywidget.AnyWidget):
         ('conv', '-', 'weights conv/kernel')
     """
 
-    _esm = _BUNDLE
+    _esm = _BUNDLE.read_text(encoding="utf-8")  # not the path, with which anywidget holds every widget of the class
 
     graph = traitlets.Dict(help="What never changes: see `graph_payload`.").tag(sync=True)
     left = traitlets.Dict(help="The left side: `SideData` in widgets/src/traits.ts.").tag(sync=True)

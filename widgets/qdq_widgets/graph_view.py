@@ -50,7 +50,7 @@ class GraphView(anywidget.AnyWidget):
         ('conv',)
     """
 
-    _esm = _BUNDLE
+    _esm = _BUNDLE.read_text(encoding="utf-8")  # not the path, with which anywidget holds every widget of the class
 
     graph = traitlets.Dict(help="What no plan for the same target changes: see `graph_payload`.").tag(sync=True)
     plan_state = traitlets.Dict(help="The plan's part: see `graph_payload.plan_state`.").tag(sync=True)
