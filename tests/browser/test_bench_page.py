@@ -43,6 +43,10 @@ def count():
 stopped = []
 _ = wb.jobs.start(count, stopped.append)
 """
+OPEN_IN_PAGE = """async () => {
+  const drawn = window.testNotebook.content.rendermime.createRenderer('application/vnd.jupyter.widget-view+json');
+  return Object.keys((await drawn._manager.promise)._models).length;
+}"""
 PICTURE = """(index) =>
   window.testNotebook.content.widgets[index].node.querySelector('.jp-RenderedSVG')?.checkVisibility()"""
 ICONS = """(root) => [root, ...root.querySelectorAll('*')].filter((el) =>
@@ -263,6 +267,20 @@ def test_data_of_another_shape_are_named_in_the_pane(notebook, index):
     said = bench.root.locator(".qdq-error:visible", has_text="train_data and the model do not fit")
     said.wait_for()
     assert "please report" not in said.inner_text()
+
+
+def test_a_cell_that_runs_again_closes_the_bench_of_before(notebook, index):
+    notebook.ask("from ipywidgets.widgets.widget import _instances; benches = []")
+    counts = []
+    for _ in range(3):
+        notebook.replace_and_run(index, f"{CODE}\nbenches.append(wb)\nwb")
+        bench = BenchPage(notebook, index, SCREENSHOTS)
+        counts.append(int(bench.value("len(_instances)")))
+        bench.page.wait_for_function(f"async () => await ({OPEN_IN_PAGE})() === {counts[-1]}")
+    assert len(set(counts)) == 1
+    assert bench.value("[bench._view is None for bench in benches]") == "[True, True, False]"
+    bench.badge("block1_conv", "weight").click()
+    bench.wait_until("wb.history.position == 1")
 
 
 def test_a_page_that_is_loaded_again_and_a_kernel_that_dies(notebook, index):

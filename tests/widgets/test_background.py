@@ -32,6 +32,29 @@ def test_a_failed_job_frees_the_way_and_its_error_arrives():
         pass
 
 
+def test_the_thread_belongs_to_the_task_until_its_error_has_arrived():
+    jobs, told, go_on = Jobs(lambda _: None), threading.Event(), threading.Event()
+
+    def work():
+        with jobs.run("fails"):
+            raise ValueError("no")
+
+    def tell(_):
+        told.set()
+        assert go_on.wait(60)
+
+    assert not jobs.is_busy
+    jobs.start(work, tell)
+    assert told.wait(60)
+    assert jobs.current is None
+    assert jobs.is_busy
+    go_on.set()
+    assert jobs.wait(60)
+    assert not jobs.is_busy
+    with jobs.run("here"):
+        assert jobs.is_busy
+
+
 def test_stop_reaches_the_work():
     jobs, started, ended = Jobs(lambda _: None), threading.Event(), []
 

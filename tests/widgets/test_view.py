@@ -256,6 +256,12 @@ def test_an_earlier_bench_is_offered_until_it_is_dismissed(model):
     assert (bench.earlier, view.notice.layout.display) == (None, "none")
 
 
+def test_the_banner_knows_a_folder_from_before_the_display(model, tmp_path):
+    bench = Workbench(model)
+    saved = bench.save(tmp_path / "bench")
+    assert bench.view.watch.saved == repr(str(saved))
+
+
 def test_an_action_that_nobody_knows_does_nothing(bench):
     events = []
     forget = bench.subscribe(events.append)

@@ -144,6 +144,11 @@ class Jobs:
         self._thread.start()
         return self._thread
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a task is running, or the thread of the last one has not yet ended."""
+        return self.current is not None or not self.wait(0)
+
     def stop(self) -> None:
         """Request a stop of the running task, if any."""
         job = self.current

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import sys
 from typing import Any
 
+from qdq_widgets.cells import note_display, shows_one_output
 from qdq_widgets.figures.live import Host
 from qdq_widgets.header import summary_texts
 from qdq_widgets.mirror import Mirror
@@ -23,12 +22,14 @@ def display_bench(bench: Any) -> None:
 
     The picture stays in the saved notebook: a reopened one, GitHub, nbconvert and nbviewer show it in place of the
     widgets. The style of a bench that is alive hides the picture behind it. Hosts that would show both get one output.
+    Where the cell showed another bench before, the widgets of that one are closed.
     """
     from IPython.display import display
 
     widget = bench.view.widget._repr_mimebundle_()
+    note_display(bench)
     bench.effects.begin()
-    if "google.colab" in sys.modules or "VSCODE_PID" in os.environ:
+    if shows_one_output():
         display({**widget, **_picture(bench)}, raw=True)  # type: ignore[no-untyped-call]
         return
     display({**widget, "text/plain": _WITHOUT_WIDGETS}, raw=True)  # type: ignore[no-untyped-call]
@@ -42,7 +43,7 @@ def display_bench(bench: Any) -> None:
                 view.picture.update(_picture(bench), raw=True)
 
     if view.picture is not None and not follows:  # None outside of IPython
-        bench.subscribe(follow)
+        view.ends.append(bench.subscribe(follow))
 
 
 def marimo_bench(bench: Any) -> Any:

@@ -94,6 +94,14 @@ class Effects:
             data = self._work.data.validation
             self.measuring = is_easy(self._plans.planner.graph, data)
             self._events.tell("effect")
+        elif self._timer is None:  # since `rest`
+            self._schedule()
+
+    def rest(self) -> None:
+        """End the present measurement, which nobody sees any more; called when the bench is displayed no longer."""
+        self._cancel()
+        self._timer = None
+        self._settle()
 
     def tell_score(self, label: str, before: Scores | None, after: Scores | None, metric: str) -> None:
         """Show the effect of a step that did not change the plan, if `metric` is an accuracy and was scored."""

@@ -14,6 +14,7 @@ import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import ErrorBox
 from qdq_widgets.errors import BenchError, BenchStoppedError
+from qdq_widgets.replacing import close_all
 
 if TYPE_CHECKING:
     from qdq_widgets.workbench import Workbench
@@ -76,6 +77,10 @@ class Pane:
 
     def refresh(self) -> None:
         """Show the present state of the bench."""
+
+    def close(self) -> None:
+        """Close the widgets of the pane; one that keeps some outside of `self.widget` closes these as well."""
+        close_all(self.widget)
 
     @property
     def remembered(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ipywidgets as widgets
@@ -26,6 +26,7 @@ from qdq_widgets.pane import Pane, button, duration, row, set_options, text_html
 from qdq_widgets.panes.files import FilesPane
 from qdq_widgets.panes.inspector import InspectorPane
 from qdq_widgets.panes.netron import NetronPane
+from qdq_widgets.replacing import close_all
 from qdq_widgets.room import Room
 from qdq_widgets.rules_row import RulesRow
 from qdq_widgets.state import BenchState
@@ -81,6 +82,13 @@ class PaneTabs:
                 except Exception as error:  # noqa: BLE001 - an error of a pane must not fail the step of the bench
                     pane.errors.show(error)
 
+    def close(self) -> None:
+        """Close the widgets of all panes."""
+        with self._lock:
+            self._stale.clear()
+            for pane in self.panes:
+                pane.close()
+
 
 class BenchView:
     """All widgets of one `Workbench`."""
@@ -92,6 +100,8 @@ class BenchView:
         self._showing = False
         self._statuses: dict[str, str] = {}
         self._history = bench.history
+        self._offered: Any = None
+        self._is_closed = False
         self.picture: Any = None  # the `DisplayHandle` of the last displayed picture
         self.mirrors: Any = None  # of the panes, once marimo shows the bench
         whole = uuid.uuid4().hex  # id of the outer widget, whose content the graph's script keeps up to date
@@ -111,11 +121,24 @@ class BenchView:
         )
         self.widget.add_class("qdq-bench")
         # First, because a user who clicked waits for the graph, and not for the estimate of the effect.
-        bench.subscribe(self.on_event, first=True)
+        self.ends: list[Callable[[], None]] = [bench.subscribe(self.on_event, first=True)]
         for event in ("plan", "job", "metrics"):
             self.on_event(event)
+        if bench.saved_to is not None:
+            self.on_event("saved")
         # The first figure needs seconds of imports: do them while the user looks at the graph.
         threading.Thread(target=_import_plotly, name="qdq-import", daemon=True).start()
+
+    def close(self) -> None:
+        """Close all widgets, and follow the bench no longer."""
+        for end in self.ends:
+            end()
+        with self._lock:
+            self._is_closed = True  # for an event that another thread is telling
+            self.side.close()
+            self.work.close()
+            for widget in (self.widget, *(self.mirrors or ())):
+                close_all(widget)
 
     def pane(self, kind: type[Pane]) -> Any:
         """Return the pane of a class, built."""
@@ -141,32 +164,36 @@ class BenchView:
     def on_event(self, event: str) -> None:
         """Update the widgets after an event; see `Workbench.subscribe`."""
         with self._lock:
-            if event == "plan":
-                self._show_plan()
-                self._show_notice()
-            elif event == "job":
-                self._show_job()
-            elif event == "selection":
-                self._show_selection()
-            elif event == "saved":
-                self.watch.saved = repr(str(self.bench.saved_to))
-            elif event == "netron":
-                self.work.open(NetronPane)
-            if event in FilesPane.events:
-                self.pane(FilesPane).refresh()  # also while hidden: without a kernel, its code rebuilds the plan
-            if event in ("plan", "calibration", "stage", "curves", "speed", "variants"):
-                self.summary.value = summary_html(self.bench)
-                self.graph.set_ranges(known_ranges(self.bench))
-            elif event == "effect":
-                self.effect.value = effect_html(self.bench.effects.present)
-                self.measuring.value = self.bench.effects.measuring
-                return  # no pane shows it
-            self.area.on_event(event)
-            self.side.tell(event)
-            self.work.tell(event)
-            # Last: the page paints the new badge before it gets these, the largest message of a click.
-            if event in ("metrics", "colors") or (event == "plan" and self.bench.coloring != "plan"):
-                self._show_colors()
+            if not self._is_closed:
+                self._show(event)
+
+    def _show(self, event: str) -> None:
+        if event == "plan":
+            self._show_plan()
+            self._show_notice()
+        elif event == "job":
+            self._show_job()
+        elif event == "selection":
+            self._show_selection()
+        elif event == "saved":
+            self.watch.saved = repr(str(self.bench.saved_to))
+        elif event == "netron":
+            self.work.open(NetronPane)
+        if event in FilesPane.events:
+            self.pane(FilesPane).refresh()  # also while hidden: without a kernel, its code rebuilds the plan
+        if event in ("plan", "calibration", "stage", "curves", "speed", "variants"):
+            self.summary.value = summary_html(self.bench)
+            self.graph.set_ranges(known_ranges(self.bench))
+        elif event == "effect":
+            self.effect.value = effect_html(self.bench.effects.present)
+            self.measuring.value = self.bench.effects.measuring
+            return  # no pane shows it
+        self.area.on_event(event)
+        self.side.tell(event)
+        self.work.tell(event)
+        # Last: the page paints the new badge before it gets these, the largest message of a click.
+        if event in ("metrics", "colors") or (event == "plan" and self.bench.coloring != "plan"):
+            self._show_colors()
 
     def _make_bar(self) -> Any:
         self.target = widgets.Dropdown(options=target_options(), layout={"width": "290px"})
@@ -210,7 +237,8 @@ class BenchView:
         return self.notice
 
     def _show_notice(self) -> None:
-        earlier = self.bench.earlier
+        # Held while it is offered: the bench refers to it weakly, and its own widgets may be closed.
+        self._offered = earlier = self.bench.earlier
         self.notice.layout.display = "none" if earlier is None else ""
         if earlier is not None:
             text = f"An earlier bench of this model holds {work_text(earlier)}, for {earlier.plan.target}."

@@ -16,6 +16,7 @@ from qdq_widgets.checkpoint_field import CheckpointField
 from qdq_widgets.corrections import BY_NAME, Applied, Setting
 from qdq_widgets.errors import BenchError
 from qdq_widgets.pane import Pane, button, row, table_html, text_html
+from qdq_widgets.replacing import close_all
 
 _HINT = (
     "Corrections change the weights behind calibration, without labels and in this order. Each is one undoable step; "
@@ -90,6 +91,13 @@ class CorrectionsPane(Pane):
         self._offers.value = f"<details open><summary>All corrections, in their order</summary>{table}</details>"
         self._done.value = applied_html(applied)
         self._show_choice()
+
+    def close(self) -> None:
+        """Close the widgets, those of corrections that are not chosen too."""
+        super().close()
+        if self.is_built:
+            for field in (self.checkpoint.field, *(one for fields in self.fields.values() for one in fields.values())):
+                close_all(field)
 
     def _show_choice(self) -> None:
         name = self.picker.value
