@@ -664,6 +664,15 @@ model = keras.Model(x, layers.Activation('hard_sigmoid', name='bend')(y))
         target="openvino",
     ),
     Finding(
+        "a channels-first convolution in front of a channels-last upsampling, whose Transpose parted it from its bias",
+        """
+x = keras.Input((4, 8, 3), name='x')
+y = layers.Conv2D(5, 2, dilation_rate=2, data_format='channels_first', bias_initializer='ones', name='conv')(x)
+model = keras.Model(x, layers.UpSampling2D(2, name='up')(y))
+""",
+        target="onnxruntime",
+    ),
+    Finding(
         "a fix beside a reader with a fixed range, which cost the concatenation in front its integers",
         """
 x = keras.Input((2,), name='x')

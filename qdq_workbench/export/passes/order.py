@@ -85,6 +85,8 @@ JOINED = Stage(
         drop_identities.PASS,
         # Nothing moves over a Reshape, so those that do nothing must be gone by then: an upsampling by 1 leaves one.
         simplify_reshapes.PASS,
+        # Biases of channels-first layers: a Transpose of their readers must not come between. Others follow below.
+        fold_bias_additions.PASS,
         # Before the rest: constants per channel, means and paddings are found along the axes of channels-first tensors.
         move_to_channels_first.PASS,
         drop_identities.PASS,  # an Identity between two graph outputs may have been moved away from them
