@@ -5,6 +5,7 @@ The numbers do not tell: beside its pair, or without one, a tensor differs by le
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 import onnx
@@ -35,6 +36,48 @@ def reader_differences(plan: PlacementPlan, proto: onnx.ModelProto) -> Iterator[
 
     The plan is that of the export, or of the same model planned again for the file's target.
     """
+    for pair, reads in _reads_of_pairs(plan, proto):
+        planned = _planned(plan, reads.tensor)
+        # TensorFlow merges equal sums: a layer may read the tensor as the first part of a sum of its own, and the pair.
+        for layer in sorted((reads.of_tensor | (reads.of_unmoved - reads.of_others)) - reads.of_pair):
+            if True in planned.get(layer, ()):
+                yield f"{layer!r} reads the tensor of the pair {pair!r} in float, beside the pair"
+        for layer in sorted(reads.of_pair):
+            wanted = planned.get(layer)
+            if wanted == {False} or (wanted == {False, True} and layer not in reads.of_tensor | reads.of_unmoved):
+                yield f"{layer!r} reads the pair {pair!r}, and by the plan the tensor in float"
+
+
+def mixed_pairs(plan: PlacementPlan, proto: onnx.ModelProto) -> set[str]:
+    """Return the pairs of a file that a layer reads with some of its inputs, and the tensor in float with others."""
+    return {
+        pair
+        for pair, reads in _reads_of_pairs(plan, proto)
+        if reads.of_pair & (reads.of_tensor | reads.of_unmoved) & _planned(plan, reads.tensor).keys()
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class _Reads:
+    """The layers that read one pair of a file, or its tensor in float.
+
+    Args:
+        tensor: The tensor of the plan; None for a pair that it does not have.
+        of_pair: Those that read the pair.
+        of_tensor: Those that read the tensor as it is in front of the pair.
+        of_unmoved: Those that read what that is moved from, in another layout for one.
+        of_others: Those that may do so because they read another tensor of the plan.
+    """
+
+    tensor: str | None
+    of_pair: set[str]
+    of_tensor: set[str]
+    of_unmoved: set[str]
+    of_others: set[str]
+
+
+def _reads_of_pairs(plan: PlacementPlan, proto: onnx.ModelProto) -> Iterator[tuple[str, _Reads]]:
+    """Yield the name and the readers of every pair of a file."""
     graph = QDQGraph(proto)
     clips = {node.name: node for node in proto.graph.node if node.op_type == "Clip"}
     walk = _Walk(plan, graph)
@@ -43,19 +86,43 @@ def reader_differences(plan: PlacementPlan, proto: onnx.ModelProto) -> Iterator[
         if node.op_type != QUANTIZE:
             continue
         pair = node.name.removesuffix(f"/{QUANTIZE}")
-        planned = _planned(plan, tensors.get(pair))
         clip = clips.get(f"{pair}{NARROWING}")
         sources = [node.input[0], *([] if clip is None else [clip.input[0]])]
         dequantized = [each.output[0] for each in graph.readers(node.output[0]) if each.op_type == DEQUANTIZE]
-        of_pair, of_tensor = walk.layers(dequantized), walk.layers(sources)
-        # TensorFlow merges equal sums: a layer may read the tensor as the first part of a sum of its own, and the pair.
-        for layer in sorted(of_tensor - of_pair):
-            if True in planned.get(layer, ()):
-                yield f"{layer!r} reads the tensor of the pair {pair!r} in float, beside the pair"
-        for layer in sorted(of_pair):
-            wanted = planned.get(layer)
-            if wanted == {False} or (wanted == {False, True} and layer not in of_tensor):
-                yield f"{layer!r} reads the pair {pair!r}, and by the plan the tensor in float"
+        yield (
+            pair,
+            _Reads(
+                tensors.get(pair),
+                of_pair=walk.layers(dequantized),
+                of_tensor=walk.layers(sources),
+                of_unmoved=walk.layers(_unmoved(graph, sources[-1])),
+                of_others=_readers_before_movements(plan, tensors.get(pair)),
+            ),
+        )
+
+
+def _unmoved(graph: QDQGraph, tensor: str) -> list[str]:
+    """Return the tensors that a tensor was moved from; a reader in another layout may read one of them instead."""
+    found: list[str] = []
+    node = graph.producer(tensor)
+    while node is not None and node.op_type in HELPERS and not graph.is_constant(tensor):
+        tensor = node.input[0]
+        found.append(tensor)
+        node = graph.producer(tensor)
+    return found
+
+
+def _readers_before_movements(plan: PlacementPlan, tensor: str | None) -> set[str]:
+    """Return the layers that read what a tensor is moved from by layers: of the file's movements, some are theirs."""
+    waiting = [] if tensor is None else [tensor]
+    found: set[str] = set()
+    for each in waiting:
+        node = plan.graph.producer(each)
+        operators = plan.onnx_lowering.nodes[node.name].operators or ()
+        if HELPERS.issuperset(operators):
+            waiting.extend(name for name in node.inputs if name not in waiting)
+            found.update(reader.layer for name in node.inputs for reader, _ in readers_past_vanishing(plan.graph, name))
+    return found
 
 
 def _planned(plan: PlacementPlan, tensor: str | None) -> dict[str, set[bool]]:

@@ -28,6 +28,7 @@ from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.graph_builder import input_structure
 from qdq_workbench.onnx_graph.batches import run_session
 from qdq_workbench.onnx_graph.processor import may_saturate
+from qdq_workbench.onnx_graph.qdq_graph import QUANTIZE
 from qdq_workbench.onnx_graph.sessions import make_session, with_outputs
 from qdq_workbench.quantizers import numerics
 from qdq_workbench.verification.differences import (
@@ -45,6 +46,7 @@ from qdq_workbench.verification.known_errors import KnownError, KnownErrors
 from qdq_workbench.verification.moved_inputs import differences_behind, moved_outputs
 from qdq_workbench.verification.moved_pairs import pairs_that_reach
 from qdq_workbench.verification.own_quantization import moved_by_own_quantization
+from qdq_workbench.verification.parts import Arrays, cut_behind, run_parts
 from qdq_workbench.verification.saturation import run_exactly
 from qdq_workbench.verification.sensitivity import (
     ELSEWHERE,
@@ -65,10 +67,14 @@ class Parity:
         proto: The file.
         q_model: The Keras model, planned for the file's target.
         inputs: Samples per input name.
+        given: The integers that the parts of the file are fed, by pair; None for its own.
     """
 
-    def __init__(self, proto: onnx.ModelProto, q_model: QuantizedModel, inputs: Mapping[str, np.ndarray]) -> None:
+    def __init__(
+        self, proto: onnx.ModelProto, q_model: QuantizedModel, inputs: Arrays, given: Arrays | None = None
+    ) -> None:
         self._proto = proto
+        self._given = given
         self._q_model = q_model
         self._inputs = dict(inputs)
         self._known_errors = KnownErrors(proto, inputs)
@@ -125,6 +131,19 @@ class Parity:
                 allowed += sum(self._known_errors.of(name))
             worst[name] = largest / allowed
         return worst
+
+    def codes(self) -> dict[str, np.ndarray]:
+        """Return the integers of every pair of the file."""
+        pairs = [name for name in self._cut.pairs if f"{name}/{QUANTIZE}" in self._file_values]
+        return {name: self._file_values[f"{name}/{QUANTIZE}"] for name in pairs}
+
+    def differing(self) -> list[str]:
+        """Return what differs by more than rounding explains, a sentence each; what is not finite is left out."""
+        numbers = {name for name, values in self._forced[0].items() if np.isfinite(values).all()}
+        off = [each for each in self.tensors() if each.worst > 1 and each.tensor in numbers]
+        outputs = [name for name, difference in self.forced_outputs().items() if not difference <= 1.0]
+        tensors = [f"tensor {each.tensor!r} differs by {each.worst} steps" for each in off]
+        return [*tensors, *(f"output {name!r} differs although its inputs are equal" for name in outputs)]
 
     def end_to_end(self, *, optimized: bool) -> list[OutputParity]:
         """Return the comparison of every output with each program run on the samples from end to end."""
@@ -240,7 +259,10 @@ class Parity:
             if pair in self._cut.pairs and kind in ("QuantizeLinear", "DequantizeLinear"):
                 exposed[node.name] = node.output[0]
         proto = with_outputs(self._proto, exposed.values())
-        values = run_session(make_session(proto, optimized=False), self._inputs)
+        codes = {exposed[f"{name}/{QUANTIZE}"]: given for name, given in (self._given or {}).items()}
+        session = make_session(cut_behind(proto, codes) if codes else proto, optimized=False)
+        names = [value.name for value in proto.graph.output]
+        values = run_parts(session, names, self._inputs, codes) if codes else run_session(session, self._inputs)
         return {**values, **{name: values[output] for name, output in exposed.items()}}
 
     @functools.cached_property

@@ -40,12 +40,13 @@ from qdq_workbench.placement.targets import Target, get_target
 from qdq_workbench.verification.alone import OptimizationParity, random_samples
 from qdq_workbench.verification.differences import OutputParity, saturation_of
 from qdq_workbench.verification.file_integers import check_integers
-from qdq_workbench.verification.file_readers import check_readers
+from qdq_workbench.verification.file_readers import check_readers, mixed_pairs
 from qdq_workbench.verification.file_scale import warn_of_file_scale
 from qdq_workbench.verification.forms import check_form, form_differences, with_shapes
 from qdq_workbench.verification.half_parity import HalfParity, HalfRun, run_of_half
 from qdq_workbench.verification.integer_kernels import count_integer_kernels
 from qdq_workbench.verification.lowered import lowering_differences
+from qdq_workbench.verification.mixed_reads import check_mixed_reads
 from qdq_workbench.verification.parity import Parity
 from qdq_workbench.verification.report import Check, VerificationReport, check_of, first_few
 from qdq_workbench.verification.rounded_form import float_type_of, half_ends, rounded_form, type_differences
@@ -72,8 +73,8 @@ def verify_onnx(
     those of the model (without a model, those in the file's metadata), by a new export and, independently of the
     exporter, by the model's ranges and weights; every layer has the operators of the plan's lowering, and reads the
     pairs that the plan puts on its inputs; ONNX Runtime computes every quantized tensor as Keras does, within one
-    step, each part fed the file's own values; and the outputs agree from end to end, within a tolerance measured by the
-    network's own sensitivity.
+    step, each part fed the file's own values, and fed other integers where a layer reads a tensor with its pair and
+    without; and the outputs agree from end to end, within a tolerance measured by the network's own sensitivity.
     Without a model, ONNX Runtime's optimized run is compared in the same way with its unoptimized run of the file. The
     integer kernels are counted. A file in half precision is compared with its float32 form, within the error that
     rounding to its type explains, and with a model, that form with Keras.
@@ -289,8 +290,12 @@ def _check_numbers(
         twin = _built_again(proto, q_model, None, conversions)
         yield from HalfParity(proto, twin, half_run, inputs).checks()
         proto = twin
-    parity = Parity(proto, q_model, divisible_samples(proto, q_model, inputs))
+    inputs = divisible_samples(proto, q_model, inputs)
+    parity = Parity(proto, q_model, inputs)
     yield from _check_tensors(parity, figures)
+    mixed = mixed_pairs(q_model.plan, proto)
+    if mixed:
+        yield check_mixed_reads(proto, q_model, inputs, mixed)
     outputs = [*parity.end_to_end(optimized=False), *parity.end_to_end(optimized=True)]
     figures["outputs"] = [dataclasses.asdict(output) for output in outputs]
     figures["saturation"] = saturation_of(outputs)

@@ -712,6 +712,21 @@ model = keras.Model(x, norm(y))
         hard=True,
         litert=True,
     ),
+    Finding(
+        "an attention that reads one tensor three times, once with its pair, which lies behind a Transpose in the file",
+        """
+x = keras.Input((5, 5, 3), name='x')
+y = layers.DepthwiseConv2D(2, activation='relu6', name='conv')(x)
+model = keras.Model(x, ops.dot_product_attention(y, y, y))
+""",
+        (
+            {"name": "DotProductAttention", "is_keras_class": True, "quantization_index": [0], "quantize_output": True},
+            {"name": "conv", "quantize_input": False, "quantize_output": False},
+        ),
+        seed=2072,
+        hard=True,
+        litert=True,
+    ),
 ]
 
 
