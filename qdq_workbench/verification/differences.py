@@ -27,7 +27,8 @@ class TensorParity:
         worst: The largest difference that no bias explains, in steps.
         by_bias: The largest difference that the rounding of an int32 bias explains, in steps; 0 if none exceeds one.
         at_ties: How many of the values that are off by one are so close to the boundary between two integers that the
-            rounding of an int32 bias may have moved them over it; and how many differ by the error of a float operator.
+            error of a float operator, or the rounding of an int32 bias, may have moved them over it; and how many
+            differ by more, which such an error explains.
         by_float: The largest difference that the error of a float operator explains, in steps; 0 for none.
     """
 
@@ -93,7 +94,8 @@ def compare_codes(
     """Compare the integers of a Keras tensor with the file's, in whichever layout of the file fits best.
 
     A difference of no more than `noise`, in float units, counts as 0. One that a rounded bias explains, which moves
-    values by up to `bias`, counts as one step. Values within `bias` of the boundary between two integers are at ties.
+    values by up to `bias`, counts as one step. Values within `noise + bias` of the boundary between two integers are
+    at ties.
     """
     ours = numerics.quantize(source.astype(np.float32), qparams).astype(np.int64)
     candidates = fitting_layouts(codes.astype(np.int64), ours.shape, pads, int(qparams.zero_point))
@@ -109,7 +111,7 @@ def compare_codes(
     by_bias = int(difference[coarse & ((difference - 1) * scale > noise)].max(initial=0))
     flips = difference == 1
     boundaries = ((ours[flips] + theirs[flips]) / 2 - float(qparams.zero_point)) * scale
-    at_ties = int((coarse | of_floats).sum()) + int((np.abs(source[flips] - boundaries) <= bias).sum())
+    at_ties = int((coarse | of_floats).sum()) + int((np.abs(source[flips] - boundaries) <= noise + bias).sum())
     difference = np.where(coarse, 1, difference)
     off_by_one, worst = int((difference == 1).sum()), int(difference.max(initial=0))
     return TensorParity(name, ours.size, off_by_one, worst, by_bias, at_ties, by_float)

@@ -727,6 +727,17 @@ model = keras.Model(x, ops.dot_product_attention(y, y, y))
         hard=True,
         litert=True,
     ),
+    Finding(
+        "a GRU whose states are 1 and -1, half a step from two integers; those of ONNX Runtime are 1.0000005",
+        """
+x = keras.Input((3, 2), name='x')
+model = keras.Model(x, layers.GRU(3, name='gru')(x))
+""",
+        ({"name": "gru", "quantize_output": True},),
+        "onnxruntime",
+        seed=26,
+        hard=True,
+    ),
 ]
 
 

@@ -41,7 +41,7 @@ def test_what_noise_explains_is_not_the_bias_s(noise, by_bias):
     assert (parity.off_by_one, parity.worst, parity.by_bias) == (1, 1, by_bias)
 
 
-@pytest.mark.parametrize(("noise", "at_ties", "by_float"), [(0.49, 0, 0), (0.5, 1, 1), (1.5, 2, 3)])
+@pytest.mark.parametrize(("noise", "at_ties", "by_float"), [(0.24, 0, 0), (0.49, 1, 0), (0.5, 1, 1), (1.5, 2, 3)])
 def test_what_noise_explains_is_counted_with_its_largest_difference(noise, at_ties, by_float):
     parity = compared([0.0, 0.0, 0.0], [1, 0, -3], noise=noise)
 
@@ -54,6 +54,7 @@ def test_one_step_is_none_of_the_bias_s():
     assert (parity.off_by_one, parity.worst, parity.by_bias) == (1, 1, 0)
 
 
+@pytest.mark.parametrize("errors", [{"bias": 0.02}, {"noise": 0.02}, {"noise": 0.006, "bias": 0.006}], ids=str)
 @pytest.mark.parametrize(
     ("ours", "codes", "at_ties"),
     [
@@ -63,9 +64,9 @@ def test_one_step_is_none_of_the_bias_s():
         ([0.26], [3], 0),
     ],
 )
-def test_values_near_the_boundary_between_two_integers_are_counted(ours, codes, at_ties):
+def test_values_near_the_boundary_between_two_integers_are_counted(ours, codes, at_ties, errors):
     """The second value of a row with no tie is equal; two steps are no tie."""
-    assert compared(ours, codes, bias=0.02).at_ties == at_ties
+    assert compared(ours, codes, **errors).at_ties == at_ties
 
 
 def test_what_a_bias_explains_is_at_ties():
