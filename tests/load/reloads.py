@@ -21,8 +21,9 @@ WORKS = {
     "sensitivity": "wb.sensitivity(samples=16384)",
     "diagnosis": "wb.diagnose(samples=16384)",
     "speed": "wb.measure_speed(rounds=100000)",
-    "fine-tuning": "wb.fine_tune(epochs=1000)",
+    # Before the training, an epoch of which may end before it is stopped: trained weights take no correction.
     "learning the rounding": "wb.correct('learn_rounding', steps=20000)",
+    "fine-tuning": "wb.fine_tune(epochs=1000)",
     "search": "wb.search(accuracy_floor=0.99, samples=16384)",
     "export": "wb.export('reloaded.onnx', certificate=True)",
 }
