@@ -8,7 +8,7 @@ want to switch off have their classes here too.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class QDQError(Exception):
@@ -132,8 +132,24 @@ def nearest_names(name: str, known: Iterable[str], count: int = 3) -> str:
     near = [lowered[match] for match in difflib.get_close_matches(wanted, list(lowered), n=count, cutoff=0.5)]
     if near:
         return "Did you mean " + " or ".join(repr(candidate) for candidate in near) + "?"
-    shown = ", ".join(repr(candidate) for candidate in names[: 2 * count])
-    return f"Known names: {shown}{', ...' if len(names) > 2 * count else ''}."
+    return f"Known names: {first_names(names, 2 * count)}."
+
+
+def first_names(names: Sequence[str], count: int = 3) -> str:
+    """Return the first of some names, as a part of a sentence.
+
+    Args:
+        names: The names in order.
+        count: The maximum number of names to show.
+
+    Returns:
+        A phrase such as `'conv_1', 'conv_2', 'dense', ...`; the dots stand for further names.
+
+    Example:
+        >>> first_names(["conv_1", "conv_2"], 1)
+        "'conv_1', ..."
+    """
+    return ", ".join(map(repr, names[:count])) + (", ..." if len(names) > count else "")
 
 
 def first_line(error: BaseException) -> str:

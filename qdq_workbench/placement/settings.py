@@ -15,7 +15,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from qdq_workbench.errors import SpecError, nearest_names
+from qdq_workbench.errors import SpecError, first_names, nearest_names
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.placement.defaults import find_named_default
 from qdq_workbench.spec.quantize_config import LayerQuantizeConfig, is_per_weight
@@ -113,11 +113,10 @@ def check_weight_names(nodes: Sequence[Node], config: Any, source: str) -> None:
     for name in config.weight:
         if name not in names:
             layers = list(dict.fromkeys(node.layer for node in nodes))
-            listed = ", ".join(map(repr, layers[:3])) + (", ..." if len(layers) > 3 else "")
             raise SpecError(
-                f"{source}: none of the layers that it is about ({listed}) has a weight of that name, so that their "
-                f"weights would stay in float. {nearest_names(name, sorted(names))} A layer inside another has an "
-                f"entry of its own, by its path. Received: weight={dict(config.weight)}"
+                f"{source}: none of the layers that it is about ({first_names(layers)}) has a weight of that name, "
+                f"so that their weights would stay in float. {nearest_names(name, sorted(names))} A layer inside "
+                f"another has an entry of its own, by its path. Received: weight={dict(config.weight)}"
             )
 
 

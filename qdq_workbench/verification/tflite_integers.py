@@ -14,6 +14,7 @@ import numpy as np
 
 from qdq_workbench.conversion.engine.constant_tensors import ConstantTensors, constant_tensors
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
+from qdq_workbench.errors import first_names
 from qdq_workbench.export.litert.kernels import KERNELS, Kernel
 from qdq_workbench.export.litert.lost_pairs import lost_pairs
 from qdq_workbench.export.litert.supported_grids import ROUNDED_BY
@@ -27,7 +28,6 @@ from qdq_workbench.verification.planned_values import PlannedValues, bias_differ
 from qdq_workbench.verification.presence import needed_tensors
 from qdq_workbench.verification.report import Check, check_of
 
-_NAMED = 3
 _SAME = 1e-3  # of a step: float32's rounding of a constant
 _Needed = Mapping[tuple[str, str], bool]  # of `needed_tensors`
 
@@ -61,9 +61,7 @@ def _check(file: TFLiteFile, q_model: QuantizedModel, constant: ConstantTensors)
     pairs = len(q_model.activation_ranges())
     finding = f"the grids of {pairs} pairs and the values of {len(found)} weights follow from the model"
     if constant.values:
-        shown = ", ".join(map(repr, list(constant.values)[:_NAMED])) + (
-            ", ..." if len(constant.values) > _NAMED else ""
-        )
+        shown = first_names(list(constant.values))
         finding += f"; the file lacks some that no output depends on, because the values of {shown} never vary"
     if len(found) < planned:
         finding += f"; {planned - len(found)} weights were merged or rearranged by TensorFlow's converter"

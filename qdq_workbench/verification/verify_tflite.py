@@ -19,7 +19,7 @@ from qdq_workbench._tables import shares_text
 from qdq_workbench.calibration.data_scale import input_ranges, warn_of_scale
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
 from qdq_workbench.conversion.engine.random_inputs import random_inputs
-from qdq_workbench.errors import FileAccessError, UnverifiableFileError, first_line
+from qdq_workbench.errors import FileAccessError, UnverifiableFileError, first_line, first_names
 from qdq_workbench.export.known_exports import exports_of
 from qdq_workbench.export.litert.comparison import LARGE, mean_difference, outputs_of_both
 from qdq_workbench.export.litert.converter import Names
@@ -34,7 +34,6 @@ from qdq_workbench.verification.samples import read_samples
 from qdq_workbench.verification.tflite_integers import check_tflite_integers
 
 _SAMPLES = 32
-_NAMED = 3
 
 
 @interrupts_held()
@@ -173,10 +172,9 @@ def _check_constants(file: TFLiteFile, q_model: QuantizedModel, batch: int | Non
     other = sorted({name for name, tensor in held if tensor in extra})
     count = max(len(other), missing.total())
     if count:
-        shown = ", ".join(repr(name) for name in other[:_NAMED]) + (", ..." if len(other) > _NAMED else "")
         detail = (
-            f"{count} tensors differ from a new export of the model: {shown or 'they are missing'}. The file was "
-            "changed, or exported from another model or by another version of TensorFlow"
+            f"{count} tensors differ from a new export of the model: {first_names(other) or 'they are missing'}. "
+            "The file was changed, or exported from another model or by another version of TensorFlow"
         )
     return Check("constants and grids", passed=not count, detail=detail)
 

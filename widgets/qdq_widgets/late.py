@@ -13,5 +13,5 @@ def tell_again(content: Mapping[str, Any]) -> Any:
     widget = widgets.widget_serialization["from_json"](content.get("model"), None)
     if not isinstance(widget, widgets.Widget):  # closed meanwhile
         return None
-    widget.send_state(set(widget.keys) - {"_esm", "_css"})  # the page has the scripts: megabytes for a plotly figure
+    widget.send_state(set(widget.keys) - {"_esm", "_css"})  # the page has the scripts
     return widget

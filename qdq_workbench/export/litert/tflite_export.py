@@ -25,7 +25,7 @@ from qdq_workbench._progress import is_count
 from qdq_workbench._tables import shares_text
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
 from qdq_workbench.conversion.engine.retarget import in_float32
-from qdq_workbench.errors import ExportError, first_line
+from qdq_workbench.errors import ExportError, first_line, first_names
 from qdq_workbench.export.encode import encode_activations
 from qdq_workbench.export.known_exports import remember_export
 from qdq_workbench.export.litert.comparison import LARGE, compare, divergence_warning
@@ -275,7 +275,7 @@ def _notes_on_weights(q_model: QuantizedModel, read: FakeQuantModel, found: Writ
 
 
 def _listed(names: Sequence[str]) -> str:
-    return ", ".join(repr(name) for name in names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+    return first_names(names, _NAMED)
 
 
 def _operators(content: bytes) -> dict[str, tuple[int, int]]:
