@@ -14,7 +14,7 @@ import numpy as np
 
 from qdq_workbench.conversion.engine.float_view import float_view
 from qdq_workbench.conversion.engine.folding import batch_norm_gain, folded_weight
-from qdq_workbench.conversion.engine.integer_weights import IntegerTensor, check_kept, integer_weights
+from qdq_workbench.conversion.engine.integer_weights import IntegerTensor, check_kept, quantized_weights
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.errors import ExportError, UncalibratedError
 from qdq_workbench.export.encodings import Encoding, make_room_for_bias
@@ -57,10 +57,10 @@ def encode_weights(
     """Return the encoding of every quantized weight, batch normalizations folded in.
 
     `biases` has the float bias of the layer by weight name, with the batch normalization folded in. Weight scales are
-    raised as far as an int32 bias needs it, for every target: a runtime may quantize float biases itself, and ONNX
-    Runtime then lets them overflow.
+    raised as far as this int32 bias needs it, once, since weights are rounded again each time; and for every target: a
+    runtime may quantize float biases itself, and ONNX Runtime then lets them overflow.
     """
-    integers = integer_weights(q_model)
+    integers = quantized_weights(q_model)
     folded = {fold.layer.layer: fold for fold in folds}
     gains = _gains(q_model, folds)
     encodings = {}

@@ -68,17 +68,17 @@ def planned_weights(q_model: QuantizedModel, held: Collection[str] | None = None
         values = np.asarray(numerics.fake_quantize(_array(floats[placement.weight]), own))
         scales = np.asarray(own.scale, np.float64)
         bias = floats.get(placement.weight.removesuffix("kernel") + "bias")
-        biases = [np.zeros(1) if bias is None else _array(bias)]
+        added = np.zeros(1) if bias is None else _array(bias)
         if fold is not None and folded_weight(fold.layer.class_name, placement.weight):
             gain, shift = batch_norm_gain(layers[fold.batch_norm.layer])
             values = values * spread_gain(fold.layer.class_name, gain, values.shape)
             scales = np.multiply.outer(scales, np.abs(gain))  # more than there are: a channel has one of each
-            # The scale of all channels is raised for the largest bias of the model, and then multiplied by each gain.
-            biases += [np.multiply.outer(biases[0], gain).ravel(), biases[0] * gain + shift]
-        steps = _input_scales(q_model.plan, placement.layer, ranges)
-        raised = [least_weight_scale(np.concatenate(biases), step).max() for step in steps]
+            added = added * gain + shift
+        raised = [
+            least_weight_scale(added, step).max() for step in _input_scales(q_model.plan, placement.layer, ranges)
+        ]
         most, begins_with = float(max(raised, default=0.0)), activation_begins_with(layers[placement.layer])
-        yield PlannedValues(placement, values, scales, biases[-1], most, begins_with)
+        yield PlannedValues(placement, values, scales, added, most, begins_with)
 
 
 def activation_begins_with(layer: Any) -> tuple[float, ...] | None:

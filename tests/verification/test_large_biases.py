@@ -52,19 +52,28 @@ def test_a_file_with_large_biases_verifies_at_four_bits(tmp_path, normalized, ta
         qdq.verify_onnx(path, q_model, samples).raise_if_failed()
 
 
-def test_one_scale_for_all_channels_is_raised_for_the_largest_bias_and_multiplied_by_each_gain(tmp_path):
+@pytest.mark.parametrize("per_axis", [False, True])
+def test_a_scale_is_raised_and_its_weights_are_rounded_again_for_the_folded_bias_alone(per_axis, tmp_path):
     image = keras.Input((4, 4, 2), name="image")
-    conv, norm = layers.Conv2D(3, 2, name="conv"), layers.BatchNormalization(name="norm")
+    conv, norm = layers.Conv2D(4, 2, name="conv"), layers.BatchNormalization(name="norm")
     model = keras.Model(image, layers.ReLU()(norm(conv(image))))
-    conv.bias.assign([1.6 * LARGE, 1.1 * LARGE, 0.4 * LARGE])
-    norm.set_weights(np.array([[1, 1.5, 0.5], [0, 0, 0], [0, 1e3, 7e3], [1, 1, 1]]))
+    bias = [1.6 * LARGE, 1.1 * LARGE, -0.4 * LARGE, 1.2 * LARGE]
+    conv.bias.assign(bias)
+    gain, beta, mean = np.array([[1, 1.5, -0.5, 1], [500, 0, 0, 0], [0, 1e3, 7e3, 1.2 * LARGE]])
+    norm.epsilon = 0.0
+    norm.set_weights([gain, beta, mean, np.ones(4)])
     spec = qdq.QuantizationSpec()
-    spec.add("conv", quantize_config=qdq.LayerQuantizeConfig(weight={"per_axis": False}))
+    spec.add("conv", quantize_config=qdq.LayerQuantizeConfig(weight={"per_axis": per_axis}))
     q_model = qdq.quantize_model(model, quantization_spec=spec, target="tensorrt")
     qdq.calibrate(q_model, np.zeros((2, 4, 4, 2), "float32"), verbose=False)
     path = qdq.export_onnx(q_model, tmp_path / "model.onnx").path
-    (held,) = [numpy_helper.to_array(c) for c in onnx.load(path).graph.initializer if c.name == "conv/kernel/scale"]
-    assert held.max() / held.min() == pytest.approx(3)
+    held = {c.name: numpy_helper.to_array(c) for c in onnx.load(path).graph.initializer}
+    codes, scale = held["conv/kernel/quantized"], held["conv/kernel/scale"].astype(np.float64)
+    trained = qdq.strip(q_model, bake_weights=True).get_layer("conv").kernel * gain
+    wanted = np.asarray(trained).transpose(3, 2, 0, 1) / scale.reshape(4, 1, 1, 1)
+    assert np.abs(wanted - codes).max() < 0.5 + 1e-4
+    assert np.abs(wanted - codes)[:3].max() > 0.4  # rounded again
+    assert np.abs(wanted - codes)[3].max() < 1e-4  # the normalization takes this bias away
     qdq.verify_onnx(path, q_model).raise_if_failed()
 
 

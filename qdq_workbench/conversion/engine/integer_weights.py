@@ -66,9 +66,9 @@ def integer_weights(q_model: QuantizedModel) -> dict[str, IntegerTensor | np.nda
     Returns:
         By name `<layer>/<weight>`: an `IntegerTensor`, or the float array of a weight without a grid. `dequantize()`
         of a quantized weight equals its fake-quantized value bit for bit, except in channels whose bias would
-        overflow: as in exported files, these are requantized with the smallest scale with which the bias fits. The
-        bias of a shared layer has its own scale at every call: `conv/bias` belongs to the first, `conv#1/bias` to the
-        second.
+        overflow: as in exported files, these are requantized with the smallest scale with which the bias fits. (A file
+        in which a batch normalization is folded has another bias, and makes room for that one.) The bias of a shared
+        layer has its own scale at every call: `conv/bias` belongs to the first, `conv#1/bias` to the second.
 
     Raises:
         NotQuantizedError: If the model was not made by `quantize_model`.
@@ -81,6 +81,13 @@ def integer_weights(q_model: QuantizedModel) -> dict[str, IntegerTensor | np.nda
         [[127], [127]]
     """
     check_quantized(q_model)
+    found = quantized_weights(q_model)
+    _quantize_biases(q_model, q_model.weight_qparams(), found)
+    return found
+
+
+def quantized_weights(q_model: QuantizedModel) -> dict[str, IntegerTensor | np.ndarray]:
+    """Return every weight as `integer_weights` does, before a scale is raised for a bias: biases are floats."""
     qparams = q_model.weight_qparams()
     found: dict[str, IntegerTensor | np.ndarray] = {}
     for call in float_view(q_model).calls:
@@ -90,7 +97,6 @@ def integer_weights(q_model: QuantizedModel) -> dict[str, IntegerTensor | np.nda
             key = f"{call.node.layer}/{name}"
             values = keras.ops.convert_to_numpy(variable)
             found.setdefault(key, _integers(values, qparams[key]) if key in qparams else values)
-    _quantize_biases(q_model, qparams, found)
     return found
 
 
