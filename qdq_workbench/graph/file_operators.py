@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from qdq_workbench.graph.kinds import KINDS, Kind
 from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.op_kinds import MASKED, pads_with_zeros
+from qdq_workbench.graph.op_kinds import JOINS_CONSTANTS, MASKED, pads_with_zeros
 
 #: Activations by name, each with its operators; others depend on the converter.
 _ACTIVATIONS: dict[str, tuple[str, ...]] = {
@@ -52,7 +52,8 @@ def main_operators(node: Node) -> tuple[str, ...] | None:
         return _ACTIVATIONS.get(node.activation_name) if plain else None
     if pads_with_zeros(node):
         return kind.operators
-    if kind.operators is None or (node.is_operation and len(node.inputs) != 2):
+    constant = node.settings.get(JOINS_CONSTANTS) or (node.is_operation and len(node.inputs) != 2)
+    if kind.operators is None or constant:
         return None  # with a constant, the operators depend on its value
     written = kind.operators
     # Keras merges n tensors two by two; only a Concat takes all at once.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from qdq_workbench.graph.kinds import MULTI_HEAD_ATTENTION, SEPARABLE, WINDOWED_OPERATIONS
 from qdq_workbench.graph.model_graph import Node
-from qdq_workbench.graph.op_kinds import MASKED
+from qdq_workbench.graph.op_kinds import JOINS_CONSTANTS, MASKED
 
 
 def why_float_inside(node: Node) -> str:
@@ -46,7 +46,7 @@ def _float_inside(node: Node) -> tuple[str, str]:
             "its kernel is a constant of the operation, and a constant in float has no Q/DQ pair",
             "a convolution layer that holds the kernel runs on integers",
         )
-    if node.settings.get("joins_constants"):
+    if node.settings.get(JOINS_CONSTANTS):
         return "it joins constants to its tensors, and a constant in float has no Q/DQ pair", ""
     if node.settings.get(MASKED):
         return "it chooses between values by the mask of its inputs, and no Q/DQ pair stands behind that choice", ""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from qdq_workbench.graph.kinds import classes_where
 from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.op_kinds import is_product, pads_with_zeros, vanishes
+from qdq_workbench.graph.op_kinds import JOINS_CONSTANTS, is_product, pads_with_zeros, vanishes
 
 #: Activations by name.
 MAKES = ("relu", "relu6", "clipped_relu", "sigmoid", "softmax")
@@ -51,7 +51,7 @@ def _keeps(node: Node) -> bool:
     if node.settings.get("interpolation", "nearest") not in INTERPOLATIONS:
         return False
     # A joined constant may be negative.
-    return not node.settings.get("joins_constants")
+    return not node.settings.get(JOINS_CONSTANTS)
 
 
 def is_gate(graph: ModelGraph, tensor: str) -> bool:

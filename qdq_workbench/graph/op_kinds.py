@@ -9,6 +9,7 @@ from qdq_workbench.graph.kinds import (
     CONVOLUTIONS,
     DROPOUTS,
     MATRIX_PRODUCTS,
+    MERGES,
     PADDINGS,
     VANISHING,
 )
@@ -20,6 +21,8 @@ ZEROS = "zeros"
 INFINITE = "infinite"
 #: The node setting of a layer that chooses values by the masks that its inputs carry (`kinds.CHOOSING_BY_MASK`).
 MASKED = "masked"
+#: The node setting of a merge, a layer or an operation on a list, that has constants beside its tensors.
+JOINS_CONSTANTS = "joins_constants"
 #: Activations whose input TFMOT quantizes instead of their output; for gelu both are.
 BEFORE_ACTIVATION = ("softmax", "sigmoid", "tanh", "gelu")
 
@@ -47,7 +50,16 @@ def vanishes(node: Node) -> bool:
 def _vanishes(node: Node) -> bool:
     if node.is_operation or node.opaque:  # a user's own dropout may be active at inference
         return False
+    if node.is_a(*MERGES) and len(node.inputs) == 1:
+        # A product of one tensor still reads its mask.
+        return not (node.settings.get(JOINS_CONSTANTS) or node.settings.get(MASKED))
     return node.is_a(*VANISHING) or (node.is_a("Activation") and node.activation_name == "linear")
+
+
+def adds_constant(node: Node) -> bool:
+    """Return whether a node is `x + c`: an operation, or an `Add` layer called on a tensor and a constant."""
+    joins = node.is_operation or node.settings.get(JOINS_CONSTANTS, False)
+    return node.class_name == "Add" and len(node.inputs) == 1 and joins
 
 
 def reads_infinity(graph: ModelGraph, node: Node) -> bool:

@@ -11,9 +11,9 @@ import keras
 import numpy as np
 from keras import tree
 
-from qdq_workbench.graph.kinds import PADDING_OPERATIONS, PRODUCT_OPERATIONS
+from qdq_workbench.graph.kinds import MERGES, PADDING_OPERATIONS, PRODUCT_OPERATIONS
 from qdq_workbench.graph.model_graph import Node, Part, Weight
-from qdq_workbench.graph.op_kinds import INFINITE, ZEROS
+from qdq_workbench.graph.op_kinds import INFINITE, JOINS_CONSTANTS, ZEROS
 from qdq_workbench.graph_builder.layer_parts import layer_parts, layer_weights
 from qdq_workbench.graph_builder.own_activations import beginning
 from qdq_workbench.graph_builder.references import TensorRef
@@ -66,7 +66,11 @@ def describe(
         weights=tuple(_weights(operation)) if is_layer else (),
         parts=tuple(_parts(operation)) if is_layer else (),
         settings=_settings(operation)
-        | (_way_back(call) if is_layer else _constant(call) | _operands(operation, call[0]) | _zeros(operation, call)),
+        | (
+            _way_back(call) | _joined(operation, call[0])
+            if is_layer
+            else _constant(call) | _operands(operation, call[0]) | _zeros(operation, call)
+        ),
         opaque=_why_opaque(operation) if is_layer else "",
     )
 
@@ -148,6 +152,15 @@ def _way_back(call: tuple[tuple[Any, ...], Mapping[str, Any]]) -> dict[str, Any]
     return {"reverse": True} if call[1].get("reverse") is True else {}
 
 
+def _joined(layer: Any, operands: tuple[Any, ...]) -> dict[str, Any]:
+    """Return for a merge such as `Add()([x, array])` that it has constants, and the shape of one beside one tensor."""
+    joined = operands[0] if operands and isinstance(operands[0], (list, tuple)) else ()
+    is_merge = not {type(layer).__name__, *_parent_classes(type(layer))}.isdisjoint(MERGES)
+    if not is_merge or all(isinstance(operand, TensorRef) for operand in joined):
+        return {}
+    return {JOINS_CONSTANTS: True} | _constant((tuple(joined), {}))
+
+
 def _constant(call: tuple[tuple[Any, ...], Mapping[str, Any]]) -> dict[str, Any]:
     """Return the shape of the constant that an operation such as `x + 3` combines with its one tensor.
 
@@ -155,7 +168,7 @@ def _constant(call: tuple[tuple[Any, ...], Mapping[str, Any]]) -> dict[str, Any]
     """
     operands = call[0]
     if operands and isinstance(operands[0], (list, tuple)) and not all(isinstance(x, TensorRef) for x in operands[0]):
-        return {"joins_constants": True}
+        return {JOINS_CONSTANTS: True}
     if len(operands) != 2 or call[1] or sum(isinstance(operand, TensorRef) for operand in operands) != 1:
         return {}
     constant = next(operand for operand in operands if not isinstance(operand, TensorRef))

@@ -29,6 +29,7 @@ from qdq_workbench.graph_builder.functional_models import (
 from qdq_workbench.graph_builder.keras_integers import float_copy, has_integers, integers_of
 from qdq_workbench.graph_builder.layer_parts import takes_training
 from qdq_workbench.graph_builder.masks import Masks
+from qdq_workbench.graph_builder.open_batches import OpenBatches
 from qdq_workbench.graph_builder.references import TensorRef
 from qdq_workbench.graph_builder.returned_dtypes import returned_dtypes
 from qdq_workbench.graph_builder.steps import Step, Trace, unique_tensors
@@ -182,6 +183,7 @@ class _Reader:
         self.calls: list[Call] = []
         self.tensors: dict[str, Tensor] = {}
         self._masks = Masks(self.tensors)
+        self._batches = OpenBatches(self.tensors)
         self.keras_tensors: dict[str, Any] = {}
         self._call_counts: dict[int, int] = {}
         self._paths: dict[int, str] = {}
@@ -339,11 +341,12 @@ class _Reader:
         name = path if count == 0 else self._free_name(f"{path}#{count}")
         tensor_names = tuple(name if index == 0 else f"{name}:{index}" for index in range(len(outputs)))
         dtypes = returned_dtypes(operation, call, outputs, self.tensors)
+        node = describe(operation, name, path, call, tensor_names)
         for tensor_name, tensor, dtype in zip(tensor_names, outputs, dtypes, strict=True):
-            self.tensors[tensor_name] = Tensor(tensor_name, tuple(tensor.shape), dtype, name)
+            shape = self._batches.shape(node, tensor_name, tensor)
+            self.tensors[tensor_name] = Tensor(tensor_name, shape, dtype, name)
             self.keras_tensors[tensor_name] = tensor
             names[id(tensor)] = tensor_name
-        node = describe(operation, name, path, call, tensor_names)
         masked = self._masks.settings(node)
         if masked:
             node = dataclasses.replace(node, settings={**node.settings, **masked})

@@ -108,7 +108,7 @@ class _Completion:
 
     def _may_complete(self, node: Node) -> bool:
         decision = self._decisions.get(node.name)
-        if decision is None or not node.inputs:
+        if decision is None or not node.inputs or vanishes(node):
             return False
         # What a spec or a case leaves in float stays so. A layer that is off by default runs on integers as soon as
         # its inputs are quantized anyway.

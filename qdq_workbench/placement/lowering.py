@@ -25,6 +25,7 @@ from qdq_workbench.graph.folds import Fold, find_folds
 from qdq_workbench.graph.kinds import CROPPINGS, MOVEMENTS, SEPARABLE
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import (
+    adds_constant,
     is_convolution,
     pads_with_zeros,
     step_before,
@@ -250,7 +251,7 @@ def _why_split(node: Node, parts: tuple[str, ...]) -> str:
 
 
 def _constant_additions(graph: ModelGraph) -> list[Node]:
-    return [node for node in graph.nodes if node.is_operation and node.class_name == "Add" and len(node.inputs) == 1]
+    return [node for node in graph.nodes if adds_constant(node)]
 
 
 def _joins_gemm(graph: ModelGraph, addition: Node, layer: Node) -> bool:

@@ -47,7 +47,8 @@ def judge_layers(
         else:
             name, reason, fix = judge(facts, node, integer)
             rule_id = prefix + name
-        inside, help_ = float_inside(node)
+        # An absorbed constant is joined to integers.
+        inside, help_ = ("", "") if lowered.step == "absorbed" else float_inside(node)
         if not inside:
             inside, help_ = facts.why_axis(node)
         if not inside and any(not isinstance(remedy, str) for remedy in fix):

@@ -20,6 +20,7 @@ from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.export.node_names import layer_of, layers_by_name
 from qdq_workbench.graph.kinds import CONVOLUTIONS, SEPARABLE
 from qdq_workbench.graph.model_graph import Node
+from qdq_workbench.graph.op_kinds import adds_constant
 from qdq_workbench.graph.operators import HELPERS, WEIGHTED
 from qdq_workbench.graph_builder import BoundGraph, layer_weights
 from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QDQGraph
@@ -54,10 +55,6 @@ def bias_differences(proto: onnx.ModelProto, q_model: QuantizedModel) -> Iterato
             yield placement.layer, next((wrong for wrong in told if wrong), "")
 
 
-def _adds_constant(node: Node) -> bool:
-    return node.is_operation and node.class_name == "Add" and len(node.inputs) == 1
-
-
 def _last_kernel(call: Node) -> str:
     return "pointwise_kernel" if call.is_a(*SEPARABLE) else "kernel"
 
@@ -85,7 +82,7 @@ def _absorbed(plan: PlacementPlan, layer: str) -> list[Node]:
     """Return the additions of a constant that become a part of the bias of a layer."""
     calls = {call.name for call in plan.graph.calls(layer)}
     steps = (step for step in plan.onnx_lowering.of_step("absorbed") if not calls.isdisjoint(step.into))
-    return [node for step in steps if _adds_constant(node := plan.graph.node(step.node))]
+    return [node for step in steps if adds_constant(node := plan.graph.node(step.node))]
 
 
 def _constant(bound: BoundGraph, name: str) -> np.ndarray | None:

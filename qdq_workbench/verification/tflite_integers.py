@@ -21,6 +21,7 @@ from qdq_workbench.export.litert.supported_grids import ROUNDED_BY
 from qdq_workbench.export.litert.tflite_file import FLOAT32, INT4, INT8, TFLiteFile, scales_of, unpacked
 from qdq_workbench.graph.kinds import BATCH_NORMALIZATION
 from qdq_workbench.graph.model_graph import Node
+from qdq_workbench.graph.op_kinds import JOINS_CONSTANTS
 from qdq_workbench.placement.kept import scales_along_other_axes
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.quantizers import numerics
@@ -216,4 +217,5 @@ def _is_followed_by_constant(plan: PlacementPlan, layer: str) -> bool:
 
 def _is_linear(node: Node) -> bool:
     # An operation with one tensor has a constant as its other operand, or is moved past.
-    return len(node.inputs) == 1 and (node.is_operation or node.is_a(*BATCH_NORMALIZATION) or node.is_a("Rescaling"))
+    constant = node.is_operation or node.settings.get(JOINS_CONSTANTS, False)
+    return len(node.inputs) == 1 and (constant or node.is_a(*BATCH_NORMALIZATION) or node.is_a("Rescaling"))

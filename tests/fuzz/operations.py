@@ -13,7 +13,15 @@ def merge(writer):
         others.append(writer.choose(lambda t: is_float(t) and _may_merge(tuple(t.shape), shape)))
     kinds = ["Add()", "Concatenate()", "Multiply()", "Subtract()", "Average()", "Maximum()", "Minimum()"]
     kind = writer.pick([*kinds, "Concatenate(axis=1)", "Dot(axes=-1)"])
+    if kind not in ("Concatenate()", "Concatenate(axis=1)", "Dot(axes=-1)"):
+        others += writer.pick([[], [], [], *([constant] for constant in _constants(shape))])
     layer(writer, f"layers.{kind}", "[" + ", ".join(others) + "]")
+
+
+def _constants(shape):
+    """Constants of one value, and of one per channel."""
+    few, channels = [1] * (len(shape) - 1), shape[-1] or 1
+    return f"ops.full({[*few, 1]}, -0.25)", f"ops.linspace(ops.full({few}, 0.5), ops.ones({few}), {channels}, axis=-1)"
 
 
 def _may_merge(shape, other):

@@ -130,7 +130,8 @@ class _CutBuilder(FoldingRebuilder):
         outputs = super().compute(call, args, kwargs)
         if not self._take_out_recurrent or not _can_take_out(self.clones.get(call.node.layer), args, kwargs):
             return outputs
-        placeholders = tuple(self._placeholder_like(output) for output in keras.tree.flatten(outputs))
+        computed = zip(call.node.outputs, keras.tree.flatten(outputs), strict=True)
+        placeholders = tuple(self._placeholder(name, output, "result") for name, output in computed)
         self._taken_out.append((call.node.layer, _tensors((args, kwargs)), placeholders))
         return placeholders
 
@@ -143,9 +144,12 @@ class _CutBuilder(FoldingRebuilder):
                 calls.append(RecurrentCall(layer, recurrent, inputs[0], inputs[1:], outputs))
         return calls
 
-    def _placeholder_like(self, tensor: Any) -> Any:
-        placeholder = keras.Input(batch_shape=tensor.shape, dtype=tensor.dtype, name=self.free_name("result"))
-        keras.layers.Identity(name="end_of_result")(placeholder)  # as for pairs
+    def _placeholder(self, name: str, tensor: Any, name_of_input: str) -> Any:
+        """Return an input in place of a tensor of the plan, with the batch that it has in truth."""
+        shape = (*self.plan.graph.tensors[name].shape[:1], *tensor.shape[1:])
+        placeholder = keras.Input(batch_shape=shape, dtype=tensor.dtype, name=self.free_name(name_of_input))
+        # Keras before 3.13 refuses a model with an input that no operation reads.
+        keras.layers.Identity(name="end_of_placeholder")(placeholder)
         return placeholder
 
     def pair(self, placement: Placement) -> Any:
@@ -155,11 +159,8 @@ class _CutBuilder(FoldingRebuilder):
             value = self.values[placement.tensor]
             # Some layers declare a float output and return integers.
             source = self.named(keras.ops.cast(value, value.dtype), "cast_of_source")
-            name_of_input = self.free_name(f"dequantized.{keras_name(name)}")
-            placeholder = keras.Input(batch_shape=source.shape, dtype=source.dtype, name=name_of_input)
-            for kind, end in (("source", source), ("placeholder", placeholder)):
-                # Keras before 3.13 refuses a model with an input that no operation reads.
-                keras.layers.Identity(name=f"end_of_{kind}")(end)
+            keras.layers.Identity(name="end_of_source")(source)
+            placeholder = self._placeholder(placement.tensor, source, f"dequantized.{keras_name(name)}")
             self.pairs[name] = (source, placeholder)
             masked = carries_mask(value)
             self._dequantized[name] = _KeepMask()([placeholder, value]) if masked else placeholder

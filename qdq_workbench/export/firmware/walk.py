@@ -19,6 +19,7 @@ from qdq_workbench.export.firmware.tensors import Floats, Integers, Padded, Pend
 from qdq_workbench.graph.free_names import free_name
 from qdq_workbench.graph.kinds import BATCH_NORMALIZATION
 from qdq_workbench.graph.model_graph import ModelGraph, Node
+from qdq_workbench.graph.op_kinds import JOINS_CONSTANTS, adds_constant
 from qdq_workbench.placement.lowering import Lowering
 from qdq_workbench.placement.plan import Placement, PlacementPlan
 
@@ -93,7 +94,7 @@ class Walk:
 
     def _absorbed(self, node: Node) -> Value:
         """Return the input with zero padding as a setting of its readers; refuse the addition of a constant."""
-        if node.is_operation:
+        if adds_constant(node):
             raise refusal(node, "it adds a constant", "Make the constant the bias of the layer in front of it")
         value, pads = self._read(node, 0), pads_of(node)
         if isinstance(value, Integers):
@@ -337,8 +338,8 @@ def _why_unknown(node: Node) -> str:
         return f"{node.class_name} with activation {node.activation_name}"
     if node.settings.get("data_format") == "channels_first":
         return f"{node.class_name}, channels first"
-    if node.is_operation and (_operator(node) != "Add" or len(node.inputs) != 2):
-        constant = len(node.inputs) == 1
+    constant = node.settings.get(JOINS_CONSTANTS) or len(node.inputs) == 1
+    if node.settings.get(JOINS_CONSTANTS) or (node.is_operation and (_operator(node) != "Add" or constant)):
         return f"the operation {node.class_name} {'with a constant' if constant else 'in place of the layer'}"
     return ""
 
