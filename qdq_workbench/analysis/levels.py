@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from qdq_workbench.errors import SpecError
-from qdq_workbench.graph.model_graph import ModelGraph, Node
+from qdq_workbench.graph.model_graph import ModelGraph
 from qdq_workbench.placement.decision import Decision
+from qdq_workbench.placement.entries import add_entries, entry_of
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.planner import make_plan
-from qdq_workbench.placement.settings import EVERY_WEIGHT, config_of
+from qdq_workbench.placement.settings import EVERY_WEIGHT
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 
 FLOAT = "float"
@@ -90,26 +91,7 @@ def meaning(decision: Decision) -> tuple[Any, ...]:
 def add_decisions(spec: QuantizationSpec, graph: ModelGraph, layer: str, decisions: Mapping[str, Decision]) -> None:
     """Add to `spec` the entry of a layer that leads to these decisions, or an entry per call where they differ."""
     calls = [call for call in graph.calls(layer) if call.name in decisions]
-    entries = [_entry(call, decisions[call.name]) for call in calls]
-    if all(entry == entries[0] for entry in entries):
-        spec.add(layer, **entries[0])
-    else:
-        for call, entry in zip(calls, entries, strict=True):
-            spec.add(call.name, **entry)
-
-
-def _entry(call: Node, decision: Decision) -> dict[str, Any]:
-    """Return the arguments of `QuantizationSpec.add` that lead to a decision about a call."""
-    config = config_of(call, decision.settings)
-    # Settings by name leave all other weights in float: without one that the layer has, all of them.
-    has_weights = not (decision.settings or {}).get("weights") or (config is not None and config.weight is not None)
-    return {
-        "quantize_input": bool(decision.input_indices),
-        "quantization_index": list(decision.input_indices) or None,
-        "quantize_weight": decision.quantize_weight and has_weights,
-        "quantize_output": decision.quantize_output,
-        "quantize_config": config,
-    }
+    add_entries(spec, graph, layer, {call.name: entry_of(graph, call, decisions[call.name]) for call in calls})
 
 
 def _of(plan: PlacementPlan, layer: str) -> list[tuple[str, Decision]]:

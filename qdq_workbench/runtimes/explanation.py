@@ -95,8 +95,9 @@ class Explanation:
     def without_losses(self, *, edges: bool = False) -> QuantizationSpec:
         """Return a specification that leaves the `losses` in float.
 
-        It holds the decisions of the plan's own specification and cases, one entry per call by name, and leaves those
-        layers in float. Plan with it, export, and measure the new file, since only a measurement shows its speed.
+        It holds the decisions of the plan's own specification and cases, by name, and leaves those layers in float; a
+        layer whose calls differ has an entry per call. Plan with it, export, and measure the new file, since only a
+        measurement shows its speed.
 
         Args:
             edges: Whether to leave the `edge_losses` in float too, whose gain is an estimate.
@@ -143,8 +144,10 @@ class Explanation:
     def apply_fixes(self) -> QuantizationSpec:
         """Return a specification that brings every layer to INT8 for which the placement of pairs suffices.
 
-        It holds the decisions of the plan's own specification and cases, one entry per call by name, and the fixes. A
-        fix may need another one, so they are applied repeatedly until nothing changes. The plan does not change.
+        It holds the decisions of the plan's own specification and cases, by name, and the fixes; a layer whose calls
+        differ has an entry per call. A fix may need another one, so they are applied repeatedly until nothing changes.
+        The plan does not change. For the fixes of some layers alone, leave the others out:
+        `dataclasses.replace(explanation, layers=some).apply_fixes()`.
 
         Returns:
             A new specification, for the same quantization mode; without fixes it leads to the same plan, and `summary`

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any
 
 from qdq_workbench.graph.kinds import MERGES
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.placement.decide import decide
 from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.defaults import find_default
+from qdq_workbench.placement.entries import Entry, add_entries, entry_of
+from qdq_workbench.placement.global_grid import with_global_grid
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.planner import make_plan
-from qdq_workbench.placement.settings import EVERY_WEIGHT
 from qdq_workbench.runtimes.rule_sets import layer_explanations
 from qdq_workbench.runtimes.verdict import Fix, LayerExplanation
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
@@ -25,22 +24,22 @@ _NOTHING = Decision((), quantize_weight=False, quantize_output=False, author="de
 
 
 def apply_fixes(plan: PlacementPlan, layers: Sequence[LayerExplanation], opset: int | None = None) -> QuantizationSpec:
-    """Return the specification of a plan with all fixes of its layers; see `Explanation.apply_fixes`."""
-    mode, wishes = plan.mode, _wishes(plan)
+    """Return the specification of a plan with all fixes of the given layers; see `Explanation.apply_fixes`."""
+    wishes, chosen = _wishes(plan), {entry.layer for entry in layers}
     for _ in range(_ROUNDS):
         # Fixing a layer with weights may fix layers behind it too, so those come first, then merges, then the rest.
         # `any` stops at the first rank that changes something, and the plan is made anew before the next one.
         if not any(_apply(wishes, layers, plan, rank) for rank in range(3)):
             break
-        decisions = decide(plan.graph, mode, _spec_of(wishes), [])
+        decisions = with_global_grid(plan.graph, decide(plan.graph, plan.mode, _spec_of(plan, wishes), []))
         # A specification has no overrides, but the verdicts depend on them.
         kept = {name: decision.overrides for name, decision in plan.decisions.items() if decision.overrides}
         decisions.update(
             {name: dataclasses.replace(decisions.get(name) or _NOTHING, overrides=how) for name, how in kept.items()}
         )
-        plan = make_plan(plan.graph, decisions, mode, plan.target_object)
-        layers = layer_explanations(plan, opset)
-    return _spec_of(wishes)
+        plan = make_plan(plan.graph, decisions, plan.mode, plan.target_object)
+        layers = [entry for entry in layer_explanations(plan, opset) if entry.layer in chosen]
+    return _spec_of(plan, wishes)
 
 
 def leave_in_float(plan: PlacementPlan, layers: Collection[str]) -> QuantizationSpec:
@@ -49,20 +48,18 @@ def leave_in_float(plan: PlacementPlan, layers: Collection[str]) -> Quantization
     for layer in layers:
         for node in _nodes(plan, layer):
             if node.name in plan.decisions and node.inputs:
-                wishes[node.name] = _wish(_NOTHING)
-    return _spec_of(wishes)
+                wishes[node.name] = entry_of(plan.graph, node, _NOTHING)
+    return _spec_of(plan, wishes)
 
 
-def _apply(
-    wishes: dict[str, dict[str, Any]], layers: Sequence[LayerExplanation], plan: PlacementPlan, rank: int
-) -> bool:
+def _apply(wishes: dict[str, Entry], layers: Sequence[LayerExplanation], plan: PlacementPlan, rank: int) -> bool:
     """Apply the fixes of the layers of one rank; return whether any of them changes the wishes."""
-    # Deep, because `_merge` changes the sets of indices in place.
-    before = copy.deepcopy(wishes)
+    before = dict(wishes)
     for entry in layers:
         if _rank(plan.graph.calls(entry.layer)[0]) == rank:
             for fix in entry.fix:
-                _merge(wishes, plan, fix)
+                for node in _nodes(plan, fix["name"]):
+                    wishes[node.name] = _merged(wishes.get(node.name), plan, node, fix)
     return wishes != before
 
 
@@ -73,62 +70,45 @@ def _rank(node: Node) -> int:
     return 1 if node.is_a(*MERGES) else 2
 
 
-def _wishes(plan: PlacementPlan) -> dict[str, dict[str, Any]]:
-    """Return the decisions of specification and cases, as arguments of `QuantizationSpec.add` per call."""
-    wishes = {node.name: _wish(plan.decisions[node.name]) for node in plan.graph.nodes if _is_explicit(plan, node)}
-    for node in plan.graph.nodes:
-        # A pattern may select what returns no real numbers; an entry by name is refused there.
-        if node.name in wishes and not any(plan.graph.tensors[name].is_float for name in node.outputs):
-            wishes[node.name]["quantize_output"] = False
-    return wishes
+def _wishes(plan: PlacementPlan) -> dict[str, Entry]:
+    """Return the decisions of specification and cases as entries per call."""
+    decided = ((node, plan.decisions.get(node.name)) for node in plan.graph.nodes)
+    return {node.name: entry_of(plan.graph, node, each) for node, each in decided if each and each.is_explicit}
 
 
-def _is_explicit(plan: PlacementPlan, node: Node) -> bool:
-    return node.name in plan.decisions and plan.decisions[node.name].is_explicit
-
-
-def _wish(decision: Decision) -> dict[str, Any]:
-    wish = {
-        "indices": set(decision.input_indices),
-        "quantize_weight": decision.quantize_weight,
-        "quantize_output": decision.quantize_output,
+def _merged(wish: Entry | None, plan: PlacementPlan, node: Node, fix: Fix) -> Entry:
+    """Return the entry of a call with the pairs of a fix added; a fix never removes a pair."""
+    wish = wish or entry_of(plan.graph, node, plan.decisions.get(node.name, _NOTHING))
+    indices = set(wish["quantization_index"] or ())
+    added: set[int] = set()
+    if fix.get("quantize_input", True):
+        asked = fix.get("quantization_index")
+        for index in range(len(node.inputs)) if asked is None else asked:
+            # A mask of booleans gets no pair; one of real numbers does, since the kernel reads it too.
+            if index not in indices and plan.graph.tensors[node.inputs[index]].is_float:
+                added.add(index)
+    return {
+        "quantize_input": bool(indices | added),
+        "quantization_index": sorted(indices | added) or None,
+        "quantize_weight": wish["quantize_weight"] or (bool(node.weights) and fix.get("quantize_weight", True)),
+        "quantize_output": wish["quantize_output"] or fix.get("quantize_output", False),
+        "quantize_config": _shared(wish["quantize_config"], plan, node, added),
     }
-    settings = decision.settings
-    if not settings:
-        return wish
-    weights = settings.get("weights") or {}
-    config = LayerQuantizeConfig(
-        weight=weights.get(EVERY_WEIGHT, weights) or None,  # a config has `*` as one mapping for all weights
-        activation=settings.get("activation"),
-        output=settings.get("output"),
-    )
-    return {**wish, "quantize_config": config}
 
 
-def _merge(wishes: dict[str, dict[str, Any]], plan: PlacementPlan, fix: Fix) -> None:
-    """Add the pairs of a fix to the wishes; a fix never removes a pair."""
-    for node in _nodes(plan, fix["name"]):
-        decision = plan.decisions.get(node.name)
-        wish = wishes.setdefault(node.name, _wish(decision or _NOTHING))
-        if fix.get("quantize_input", True):
-            indices = fix.get("quantization_index")
-            indices = set(range(len(node.inputs)) if indices is None else indices)
-            _share(wish, plan, node, indices - wish["indices"])
-            wish["indices"] |= indices
-        wish["quantize_weight"] = wish["quantize_weight"] or (bool(node.weights) and fix.get("quantize_weight", True))
-        wish["quantize_output"] = wish["quantize_output"] or fix.get("quantize_output", False)
-
-
-def _share(wish: dict[str, Any], plan: PlacementPlan, node: Node, indices: Collection[int]) -> None:
-    """Give new pairs of inputs the settings of those that other readers have there: one tensor then has one range."""
+def _shared(
+    config: LayerQuantizeConfig | None, plan: PlacementPlan, node: Node, added: Collection[int]
+) -> LayerQuantizeConfig | None:
+    """Return the settings of a call whose new pairs have those that other readers have: a tensor then has one range."""
     pairs = [
         (plan.decisions[reader.name].settings or {}).get("activation")
-        for index in indices
+        for index in added
         for reader, at in plan.graph.readers(node.inputs[index])
         if reader.name in plan.decisions and at in plan.decisions[reader.name].input_indices
     ]
-    if pairs and pairs[0] and "quantize_config" not in wish and all(settings == pairs[0] for settings in pairs):
-        wish["quantize_config"] = LayerQuantizeConfig(activation=pairs[0])
+    if config is None and pairs and pairs[0] and all(settings == pairs[0] for settings in pairs):
+        return LayerQuantizeConfig(activation=pairs[0])
+    return config
 
 
 def _nodes(plan: PlacementPlan, name: str) -> Iterator[Node]:
@@ -137,10 +117,10 @@ def _nodes(plan: PlacementPlan, name: str) -> Iterator[Node]:
             yield node
 
 
-def _spec_of(wishes: dict[str, dict[str, Any]]) -> QuantizationSpec:
+def _spec_of(plan: PlacementPlan, wishes: dict[str, Entry]) -> QuantizationSpec:
     spec = QuantizationSpec()
-    for name, wish in wishes.items():
-        others = {key: value for key, value in wish.items() if key != "indices"}
-        indices = sorted(wish["indices"])
-        spec.add(name, quantize_input=bool(indices), quantization_index=indices or None, **others)
+    for layer in plan.graph.layers:
+        entries = {call.name: wishes[call.name] for call in plan.graph.calls(layer) if call.name in wishes}
+        if entries:
+            add_entries(spec, plan.graph, layer, entries)
     return spec

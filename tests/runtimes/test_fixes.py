@@ -14,6 +14,7 @@ from qdq_workbench.placement.planner import make_plan
 from qdq_workbench.placement.targets import target_names
 from qdq_workbench.quantizers import LastValueQuantizer, MovingAverageQuantizer
 from qdq_workbench.runtimes import explain_plan
+from qdq_workbench.runtimes.fixes import leave_in_float
 
 
 def explained(graph, target, spec=None, mode="full"):
@@ -271,3 +272,46 @@ def test_a_fix_reads_the_pair_that_another_reader_has(target):
         placed.method.label for placed in after.plan.placements if placed.site == "input" and placed.tensor == "joined"
     }
     assert ranges == "fixed"
+
+
+@pytest.mark.parametrize("target", target_names())
+def test_an_explanation_of_some_layers_fixes_these(target):
+    graph = chain(("Conv2D", "first"), ("Conv2D", "second"), ("Conv2D", "third"))
+    before = explained(graph, target, switched_off("first", "third"))
+    some = dataclasses.replace(before, layers=(before.for_layer("third"),))
+    after = explained(graph, target, some.apply_fixes())
+    assert [bool(entry.fix) for entry in after.layers] == [True, False, False]
+    nothing = dataclasses.replace(before, layers=()).apply_fixes()
+    assert explained(graph, target, nothing).plan.placements == before.plan.placements
+
+
+def test_fixes_of_a_plan_whose_grids_are_those_of_the_package(monkeypatch):
+    """With 4 bits other layers have an integer kernel, also among those that only the default quantizes."""
+    image = keras.Input((6, 6, 3), name="image")
+    x = layers.ReLU(name="relu")(layers.Conv2D(4, 1, name="conv")(image))
+    x = layers.MaxPooling2D(name="pool")(layers.Activation("sigmoid", name="sigmoid")(x) * x + 1.0)
+    graph = qdq.build_graph(keras.Model(image, layers.Conv2D(2, 1, name="last")(x)))
+    monkeypatch.setattr(qdq, "G_NUM_BITS", 4)
+    before = qdq.explain(qdq.plan_placement(graph, target="onnxruntime"))
+    after = qdq.explain(qdq.plan_placement(graph, quantization_spec=before.apply_fixes(), target="onnxruntime"))
+    assert [entry.layer for entry in before.layers if entry.fix]
+    assert [entry.layer for entry in after.layers if entry.fix] == []
+
+
+@pytest.mark.parametrize("target", target_names())
+def test_a_pattern_may_have_settings_for_weights_that_only_some_layers_have(target):
+    """An entry by name with settings for weights that the layer does not have is refused."""
+    x = keras.Input((6, 6, 3), name="x")
+    middle = layers.ReLU(name="relu")(layers.SeparableConv2D(4, 3, name="separable")(x))
+    graph = qdq.build_graph(keras.Model(x, layers.Conv2D(2, 1, name="last")(middle)))
+    for weight in ({"num_bits": 4}, {"depthwise_kernel": {"num_bits": 4}, "pointwise_kernel": {}}):
+        spec = QuantizationSpec()
+        spec.add("*", match="glob", quantize_config=qdq.LayerQuantizeConfig(weight=weight))
+        spec.add("last", quantize_input=False, quantize_config=qdq.LayerQuantizeConfig(weight={"num_bits": 4}))
+        before = explained(graph, target, spec)
+        after = explained(graph, target, before.apply_fixes())
+        assert [entry.layer for entry in after.layers if entry.fix] == []
+        weights = {key: grid for key, grid in grids(before.plan).items() if key[0] == "weight"}
+        assert grids(after.plan).items() >= weights.items()
+        without = make_plan(graph, decide(graph, "full", leave_in_float(before.plan, ["last"]), []), "full", target)
+        assert grids(without).items() >= {key: weights[key] for key in weights if key[1] != "last"}.items()
