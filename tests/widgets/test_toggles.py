@@ -2,6 +2,7 @@
 
 import keras
 import pytest
+from own_configs import FourBits
 
 import qdq_workbench as qdq
 from qdq_widgets import Workbench
@@ -38,6 +39,39 @@ def test_toggling_twice_gives_back_the_specification_that_was_there(bench):
     bench.toggle("conv", "weight")
     assert entries(bench) == []
     assert not before.diff(bench.plan)
+
+
+PLAIN = qdq.LayerQuantizeConfig(weight={"num_bits": 4})
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "config", "other"),
+    [
+        ("Conv2D", {"is_keras_class": True}, PLAIN, 4),
+        ("Conv2D", {"is_keras_class": True}, FourBits(), 4),
+        ("*", {"match": "glob"}, PLAIN, 4),
+        ("conv", {}, PLAIN, 8),
+        ("conv", {}, FourBits(), 8),
+    ],
+)
+def test_a_toggle_leaves_the_settings_of_other_sites(bench, name, how, config, other):
+    """Also those that an entry for several layers gives."""
+    bench.add_entry(name, quantize_config=config, **how)
+    before, spec = bench.plan, bench.spec
+    bench.toggle("conv", "input")
+    assert not bench.plan.for_layer("conv").quantize_input
+    assert weight_bits(bench, "conv") == 4
+    bench.apply_like("conv", ["stem"])
+    assert weight_bits(bench, "stem") == other
+    bench.undo()
+    bench.toggle("conv", "input")
+    assert not before.diff(bench.plan)
+    assert bench.spec == spec
+
+
+def weight_bits(bench, layer):
+    (bits,) = {p.quantizer.num_bits for p in bench.plan.placements if p.layer == layer and p.site == "weight"}
+    return bits
 
 
 def test_going_back_and_forth_plans_each_state_once(bench):

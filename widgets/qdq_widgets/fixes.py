@@ -1,67 +1,39 @@
-"""Fixes of an explanation as changes of the specification.
-
-A fix only adds pairs: the pairs, bits and quantizers that the user chose for the layer stay.
-"""
+"""Fixes of an explanation as changes of the specification: the library decides about them, the bench adds entries."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
 from typing import Any
 
 import qdq_workbench as qdq
 from qdq_widgets import toggles
-from qdq_widgets.state import BenchState, Planner, plan_key
-
-_ROUNDS = 10
+from qdq_widgets.state import BenchState, Planner
 
 
-def fixed(planner: Planner, state: BenchState, plan: Any, entries: Iterable[Any]) -> tuple[BenchState, Any]:
-    """Return the state and the plan with the fixes of some `LayerExplanation` objects."""
-    wishes: dict[str, toggles.LayerWish] = {}
-    for fix in (fix for entry in entries for fix in entry.fix):
-        # A fix holds arguments of `QuantizationSpec.add`, whose defaults `_merged` takes for those left out.
-        name = fix["name"]
-        node = planner.graph.calls(name)[0]
-        usual = planner.usual_inputs(node, plan.target)
-        wishes[name] = _merged(wishes.get(name, toggles.wish_of(plan, node)), node, fix, usual)
-    return toggles.with_wishes(planner, state, plan, wishes)
+def fixed(planner: Planner, state: BenchState, explanation: qdq.results.Explanation) -> tuple[BenchState, Any]:
+    """Return the state and the plan with the fixes of an explanation of its plan.
 
-
-def all_fixed(planner: Planner, state: BenchState, plan: Any) -> tuple[BenchState, Any]:
-    """Return the state and the plan with the fixes of all layers.
-
-    A fix may require another one, or make it unnecessary: layers with weights come first, then layers with several
-    inputs, then the rest, and every round explains the new plan.
+    Only layers that the fixes change get entries: cases and other entries keep deciding about the others.
     """
-    for _ in range(_ROUNDS):
-        open_fixes = [entry for entry in qdq.explain(plan, target=plan.target).layers if entry.fix]
-        ranks = {entry.layer: _rank(planner.graph.calls(entry.layer)[0]) for entry in open_fixes}
-        for rank in sorted(set(ranks.values())):  # the first rank whose fixes change the plan
-            chosen = [entry for entry in open_fixes if ranks[entry.layer] == rank]
-            after, after_plan = fixed(planner, state, plan, chosen)
-            if plan_key(after_plan) != plan_key(plan):
-                state, plan = after, after_plan
-                break
-        else:
-            break
-    return state, plan
+    after = _entries(explanation)
+    # An explanation without layers has no fixes, so that these are the decisions of the plan.
+    before = _entries(dataclasses.replace(explanation, layers=()))
+    nodes = {name: planner.graph.calls(name)[0] for name in after}
+    # All calls of a layer, because the name of its first call stands for all of them.
+    changed = {nodes[name].layer for name, entry in after.items() if entry != before.get(name)}
+    nodes = {name: node for name, node in nodes.items() if node.layer in changed}
+    configs = toggles.configs_of(state, explanation.plan, nodes)
+    wishes = {}
+    for name, node in nodes.items():
+        entry, known = after[name], before.get(name) or before.get(node.layer)
+        wishes[name] = toggles.LayerWish(
+            tuple(entry.quantization_index or ()), entry.quantize_weight, entry.quantize_output
+        )
+        # Settings that the fixes leave as they are stay what the user wrote, such as a `QuantizeConfig`.
+        if known is None or known.quantize_config != entry.quantize_config:
+            configs[name] = entry.quantize_config
+    return toggles.with_wishes(planner, state, explanation.plan, wishes, configs)
 
 
-def _merged(wish: toggles.LayerWish, node: Any, fix: Any, usual: Iterable[int]) -> toggles.LayerWish:
-    inputs = set(wish.inputs)
-    if fix.get("quantize_input", True):
-        indices = fix.get("quantization_index")
-        inputs |= set(usual if indices is None else indices)
-    return dataclasses.replace(
-        wish,
-        inputs=tuple(sorted(inputs)),
-        weight=wish.weight or (bool(node.weights) and fix.get("quantize_weight", True)),
-        output=wish.output or fix.get("quantize_output", False),
-    )
-
-
-def _rank(node: Any) -> int:
-    if node.weights:
-        return 0
-    return 1 if len(node.inputs) > 1 else 2
+def _entries(explanation: qdq.results.Explanation) -> dict[str, qdq.LayerConfig]:
+    return {entry.name: entry for entry in explanation.apply_fixes().layers}

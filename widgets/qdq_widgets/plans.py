@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -11,7 +12,7 @@ import qdq_workbench as qdq
 from qdq_widgets import toggles
 from qdq_widgets.errors import BenchError
 from qdq_widgets.events import Events
-from qdq_widgets.fixes import all_fixed, fixed
+from qdq_widgets.fixes import fixed
 from qdq_widgets.history import History, Step
 from qdq_widgets.plain_numbers import whole
 from qdq_widgets.settings import configured, value_text
@@ -239,7 +240,7 @@ class Plans:
         if not any(entry.fix for entry in entries):
             why = "; ".join(reason_text(entry) for entry in entries) or "no layer was named"
             raise BenchError(f"There is no fix for this: {why}. Received: layers={tuple(layers)}")
-        return fixed(self.planner, self.state, self.plan, entries)
+        return fixed(self.planner, self.state, dataclasses.replace(self.explanation, layers=tuple(entries)))
 
     def apply_fixes(self) -> Step:
         """Apply the fixes of all layers in one step, so that every layer that can runs in INT8 on the target.
@@ -254,7 +255,7 @@ class Plans:
                     "No layer has a fix: each runs in INT8 already, or no placement can bring it there. "
                     f"Received: target={self.plan.target!r}"
                 )
-            return self.push(f"fix {count} layers", *all_fixed(self.planner, self.state, self.plan))
+            return self.push(f"fix {count} layers", *fixed(self.planner, self.state, self.explanation))
 
     def state_with_case(self, case: Any) -> BenchState:
         """Return the state that `apply_case` would lead to, for a preview.

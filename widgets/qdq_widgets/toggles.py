@@ -118,14 +118,13 @@ def with_wishes(
 ) -> tuple[BenchState, Any]:
     """Return the state and the plan with an entry for every wish that the plan does not fulfil without one.
 
-    Wishes are by layer path or name of a call, and so is the `quantize_config` of each; None keeps those of the present
-    entries.
+    Wishes are by layer path or name of a call, and so is the `quantize_config` of each; None keeps the settings as
+    they are.
     """
     nodes = {name: planner.graph.calls(name)[0] for name in wishes}
     kept = [entry for entry in state.spec.layers if not names_exactly(entry, set(wishes))]
     if configs is None:
-        named = (entry for entry in state.spec.layers if names_exactly(entry, set(wishes)))
-        configs = {entry.name: entry.quantize_config for entry in named}
+        configs = configs_of(state, plan, nodes)
     entries = {
         name: _entry(name, wish, planner.usual_inputs(nodes[name], state.target), config=configs.get(name))
         for name, wish in wishes.items()
@@ -139,7 +138,7 @@ def with_wishes(
     needed = [
         entry
         for name, entry in entries.items()
-        if entry.quantize_config is not None or wish_of(bare, nodes[name]) != wishes[name]
+        if wish_of(bare, nodes[name]) != wishes[name] or not _same_settings(bare, full_plan, nodes[name])
     ]
     if len(needed) < len(entries):
         # A target adds pairs where a default decides, but not where an entry does: the plans must be compared.
@@ -156,6 +155,35 @@ def wish_of(plan: Any, node: Any) -> LayerWish:
     if decision is None:
         return LayerWish((), weight=False, output=False)
     return LayerWish(decision.input_indices, decision.quantize_weight, decision.quantize_output)
+
+
+def configs_of(state: BenchState, plan: Any, nodes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the `quantize_config` of an entry by name that leaves each node its settings; the key is that of the node.
+
+    It is that of the node's own entry, else one that says what an entry for several layers or a case says.
+    """
+    authors = {f"spec[{position}]": entry for position, entry in enumerate(state.spec.layers)}
+    found, others = {}, {}
+    for name, node in nodes.items():
+        decision = plan.decisions.get(node.name)
+        entry = None if decision is None else authors.get(decision.author)
+        if entry is not None and names_exactly(entry, {node.name, node.layer}):
+            found[name] = entry.quantize_config
+        elif decision is not None and decision.settings:
+            others[node.name] = decision
+    if others:
+        # An explanation without layers has no fixes: its specification is that of the plan's decisions.
+        alone = qdq.results.Explanation(plan.target, (), dataclasses.replace(plan, decisions=others))
+        said = {entry.name: entry.quantize_config for entry in alone.apply_fixes().layers}
+        found |= {
+            name: said.get(node.name) or said.get(node.layer) for name, node in nodes.items() if name not in found
+        }
+    return found
+
+
+def _same_settings(plan: Any, other: Any, node: Any) -> bool:
+    settings = [each.decisions[node.name].settings if node.name in each.decisions else None for each in (plan, other)]
+    return bool(settings[0] == settings[1])
 
 
 def blocked_reason(planner: Planner, plan: Any, node: Any, site: str, index: int | None = None) -> str:
