@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 from qdq_workbench.graph.kinds import MERGES
 from qdq_workbench.graph.model_graph import Node
@@ -79,36 +80,39 @@ def _wishes(plan: PlacementPlan) -> dict[str, Entry]:
 def _merged(wish: Entry | None, plan: PlacementPlan, node: Node, fix: Fix) -> Entry:
     """Return the entry of a call with the pairs of a fix added; a fix never removes a pair."""
     wish = wish or entry_of(plan.graph, node, plan.decisions.get(node.name, _NOTHING))
-    indices = set(wish["quantization_index"] or ())
-    added: set[int] = set()
-    if fix.get("quantize_input", True):
-        asked = fix.get("quantization_index")
-        for index in range(len(node.inputs)) if asked is None else asked:
-            # A mask of booleans gets no pair; one of real numbers does, since the kernel reads it too.
-            if index not in indices and plan.graph.tensors[node.inputs[index]].is_float:
-                added.add(index)
+    indices, config = set(wish["quantization_index"] or ()), wish["quantize_config"]
+    added = _new_inputs(plan, node, fix) - indices
+    ranges = [_settings_on(plan, node.inputs[index]) for index in sorted(added)]
+    # A tensor shall have one range, but settings hold for all inputs of a call, those with pairs included.
+    if any(ranges):
+        own = indices or (config is not None and config.activation is not None)
+        if not own and all(each == ranges[0] for each in ranges):
+            config = dataclasses.replace(config or LayerQuantizeConfig(), activation=ranges[0])
+        else:  # what a pair for all readers serves needs no second one
+            added = {index for index in added if plan.output_placement(node.inputs[index]) is None}
     return {
         "quantize_input": bool(indices | added),
         "quantization_index": sorted(indices | added) or None,
         "quantize_weight": wish["quantize_weight"] or (bool(node.weights) and fix.get("quantize_weight", True)),
         "quantize_output": wish["quantize_output"] or fix.get("quantize_output", False),
-        "quantize_config": _shared(wish["quantize_config"], plan, node, added),
+        "quantize_config": config,
     }
 
 
-def _shared(
-    config: LayerQuantizeConfig | None, plan: PlacementPlan, node: Node, added: Collection[int]
-) -> LayerQuantizeConfig | None:
-    """Return the settings of a call whose new pairs have those that other readers have: a tensor then has one range."""
-    pairs = [
-        (plan.decisions[reader.name].settings or {}).get("activation")
-        for index in added
-        for reader, at in plan.graph.readers(node.inputs[index])
-        if reader.name in plan.decisions and at in plan.decisions[reader.name].input_indices
-    ]
-    if config is None and pairs and pairs[0] and all(settings == pairs[0] for settings in pairs):
-        return LayerQuantizeConfig(activation=pairs[0])
-    return config
+def _new_inputs(plan: PlacementPlan, node: Node, fix: Fix) -> set[int]:
+    """Return the inputs that get pairs by a fix: not a mask of booleans, but one of real numbers, which is read too."""
+    if not fix.get("quantize_input", True):
+        return set()
+    asked = fix.get("quantization_index")
+    indices = range(len(node.inputs)) if asked is None else asked
+    return {index for index in indices if plan.graph.tensors[node.inputs[index]].is_float}
+
+
+def _settings_on(plan: PlacementPlan, tensor: str) -> Mapping[str, Any] | None:
+    """Return the settings that all inputs with a pair on a tensor have; None if they differ, or are the target's."""
+    decided = [(plan.decisions.get(reader.name), index) for reader, index in plan.graph.readers(tensor)]
+    found = [(each.settings or {}).get("activation") for each, index in decided if each and index in each.input_indices]
+    return found[0] if found and all(settings == found[0] for settings in found) else None
 
 
 def _nodes(plan: PlacementPlan, name: str) -> Iterator[Node]:

@@ -251,8 +251,9 @@ def specifications(graph):
             yield spec
 
 
+@pytest.mark.parametrize("own", [None, qdq.LayerQuantizeConfig(weight={"per_axis": False})])
 @pytest.mark.parametrize("target", target_names())
-def test_a_fix_reads_the_pair_that_another_reader_has(target):
+def test_a_fix_reads_the_pair_that_another_reader_has(target, own):
     """With a second range on its result, the concatenation would have no pair that all its readers share."""
     x = keras.Input((4,), name="x")
     joined = layers.Concatenate(name="joined")([x, x])
@@ -261,7 +262,7 @@ def test_a_fix_reads_the_pair_that_another_reader_has(target):
     spec = QuantizationSpec()
     spec.add("own", quantize_config=FIXED)
     spec.add("joined", quantize_input=True)
-    spec.add("off", quantize_input=False, quantize_weight=False)
+    spec.add("off", quantize_input=False, quantize_weight=False, quantize_config=own)
     before = explained(graph, target, spec)
     fixed = before.apply_fixes()
     after = explained(graph, target, fixed)
@@ -272,6 +273,55 @@ def test_a_fix_reads_the_pair_that_another_reader_has(target):
         placed.method.label for placed in after.plan.placements if placed.site == "input" and placed.tensor == "joined"
     }
     assert ranges == "fixed"
+
+
+@pytest.mark.parametrize("target", target_names())
+@pytest.mark.parametrize("middle", [*MIDDLES, "concatenation"])
+@pytest.mark.parametrize(
+    "given", [None, {"quantize_input": False}, {"quantization_index": [0]}, {"quantization_index": [1]}], ids=str
+)
+def test_a_fix_gives_no_other_tensor_the_range_of_a_reader(middle, target, given):
+    """The settings of the sum hold for both of its inputs, of which only one has a reader with a range of its own."""
+    x, (cls, settings) = keras.Input((4, 4), name="x"), MIDDLES.get(middle, (layers.Concatenate, {}))
+    result = cls(name="middle", **settings)([x, x] if middle in ("sum", "concatenation") else x)
+    other = keras.Input(result.shape[1:], name="other")
+    added = layers.Dense(3, name="last")(layers.Add(name="added")([result, other]))
+    graph = qdq.build_graph(keras.Model([x, other], [layers.Dense(3, name="reader")(result), added]))
+    spec = QuantizationSpec()
+    spec.add("middle")
+    spec.add("reader", quantize_config=FIXED)
+    if given is not None:
+        spec.add("added", **given)
+    before = explained(graph, target, spec)
+    after = explained(graph, target, before.apply_fixes())
+    assert grids(after.plan).items() >= grids(before.plan).items()
+    assert {method for key, (_, method) in grids(after.plan).items() if key == ("input", "added", 1)} <= {None}
+    assert [entry.layer for entry in after.layers if entry.fix] == []
+    assert all(after.for_layer(entry.layer).status == "int8" for entry in before.layers if entry.status == "int8")
+
+
+@pytest.mark.parametrize("target", target_names())
+@pytest.mark.parametrize(
+    ("others", "own"),
+    [([FIXED], {"num_bits": 7}), ([FIXED, qdq.LayerQuantizeConfig(activation={"num_bits": 7})], None)],
+    ids=["own settings", "readers that differ"],
+)
+def test_a_fix_where_no_one_range_is_possible_costs_nothing(target, others, own):
+    x = keras.Input((4,), name="x")
+    joined = layers.Concatenate(name="joined")([x, x])
+    names = [*(f"reader_{position}" for position, _ in enumerate(others)), "off"]
+    graph = qdq.build_graph(keras.Model(x, [layers.Dense(3, name=name)(joined) for name in names]))
+    spec = QuantizationSpec()
+    spec.add("joined")
+    for name, config in zip(names, [*others, qdq.LayerQuantizeConfig(activation=own)], strict=True):
+        spec.add(name, quantize_input=name != "off", quantize_weight=name != "off", quantize_config=config)
+    before = explained(graph, target, spec)
+    after = explained(graph, target, before.apply_fixes())
+    assert grids(after.plan).items() >= grids(before.plan).items()
+    assert after.for_layer("off").status == "int8"
+    assert after.for_layer("joined").status == before.for_layer("joined").status
+    pair = after.plan.input_placement("off", 0)
+    assert pair.site == "output" or (pair.quantizer.num_bits, pair.method) == (7 if own else 8, None)
 
 
 @pytest.mark.parametrize("target", target_names())
