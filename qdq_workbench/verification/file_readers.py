@@ -126,12 +126,19 @@ def _readers_before_movements(plan: PlacementPlan, tensor: str | None) -> set[st
 
 
 def _planned(plan: PlacementPlan, tensor: str | None) -> dict[str, set[bool]]:
-    """Return by layer whether its inputs that hold a tensor are quantized, over all of its calls."""
+    """Return by layer whether its inputs that hold a tensor are quantized, over all of its calls.
+
+    What is behind a further pair, on the result of a layer without an operator, is read from that one.
+    """
     found: dict[str, set[bool]] = {}
     behind_pair: dict[str, bool] = {}
+    of_others: set[str] = set()
     for reader, index in () if tensor is None else readers_past_vanishing(plan.graph, tensor):
-        before = behind_pair.get(reader.inputs[index], False)
-        quantized = before or plan.input_placement(reader.name, index) is not None
+        read = reader.inputs[index]
+        if read in of_others or (read != tensor and plan.output_placement(read) is not None):
+            of_others.update(reader.outputs)
+            continue
+        quantized = behind_pair.get(read, False) or plan.input_placement(reader.name, index) is not None
         found.setdefault(reader.layer, set()).add(quantized)
         behind_pair.update(dict.fromkeys(reader.outputs, quantized))
     return found

@@ -738,6 +738,15 @@ model = keras.Model(x, layers.GRU(3, name='gru')(x))
         seed=26,
         hard=True,
     ),
+    Finding(
+        "pairs in front of an Identity and behind it, and a layer that reads the tensor in front of both, and behind",
+        """
+x = keras.Input((2,), name='x')
+y = layers.Identity(name='between')(x)
+model = keras.Model(x, y - x)
+""",
+        ({"name": "between", "quantize_input": True, "quantize_output": True},),
+    ),
 ]
 
 
