@@ -13,7 +13,7 @@ def merge(writer):
         others.append(writer.choose(lambda t: is_float(t) and _may_merge(tuple(t.shape), shape)))
     kinds = ["Add()", "Concatenate()", "Multiply()", "Subtract()", "Average()", "Maximum()", "Minimum()"]
     kind = writer.pick([*kinds, "Concatenate(axis=1)", "Dot(axes=-1)"])
-    if kind not in ("Concatenate()", "Concatenate(axis=1)", "Dot(axes=-1)"):
+    if len(shape) > 1 and kind not in ("Concatenate()", "Concatenate(axis=1)", "Dot(axes=-1)"):
         others += writer.pick([[], [], [], *([constant] for constant in _constants(shape))])
     layer(writer, f"layers.{kind}", "[" + ", ".join(others) + "]")
 
