@@ -15,24 +15,24 @@ from project import ROOT
 import qdq_widgets
 import qdq_workbench as qdq
 
-# A user's project: strict, and silent about libraries that carry no types, as mypy's documentation advises.
-SETTINGS = """[mypy]
-strict = True
-[mypy-keras.*,tensorflow.*,onnx.*,onnxruntime.*,tf2onnx.*,sklearn.*,plotly.*,matplotlib.*,joblib.*,h5py.*]
+# Silent about libraries that carry no types, as mypy's documentation advises.
+LIBRARIES = """[mypy-keras.*,tensorflow.*,onnx.*,onnxruntime.*,tf2onnx.*,sklearn.*,plotly.*,matplotlib.*,joblib.*,h5py.*]
 ignore_missing_imports = True
 follow_imports = skip
-[mypy-anywidget.*,ipywidgets.*,netron.*]
+[mypy-anywidget.*,ipywidgets.*,netron.*,openvino.*]
 ignore_missing_imports = True
 follow_imports = skip
 [mypy-qdq_workbench.*,qdq_widgets.*]
 ignore_errors = True
 """
 # No assertion is about the types of other libraries, whose stubs take mypy twice as long as all of this project.
-SETTINGS += """[mypy-numpy.*,IPython.*,rich.*,PIL.*,traitlets.*,jinja2.*]
+LIBRARIES += """[mypy-numpy.*,IPython.*,rich.*,PIL.*,traitlets.*,jinja2.*]
 ignore_missing_imports = True
 follow_imports = skip
 follow_imports_for_stubs = True
 """
+# A user's project.
+SETTINGS = f"[mypy]\nstrict = True\n{LIBRARIES}"
 BENCH = {
     "wb": "Workbench",
     "wb.plan": "PlacementPlan",

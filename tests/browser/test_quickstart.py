@@ -10,7 +10,7 @@ from browser.jupyter import text_of
 
 pytestmark = pytest.mark.slow
 
-# On all images, tests/notebooks runs the notebook.
+# On all images, `make notebooks` runs the notebook.
 FEWER = "x_train, y_train, x_test, y_test = x_train[:256], y_train[:256], x_test[:128], y_test[:128]"
 
 
