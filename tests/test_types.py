@@ -16,10 +16,10 @@ import qdq_widgets
 import qdq_workbench as qdq
 
 # Silent about libraries that carry no types, as mypy's documentation advises.
-LIBRARIES = """[mypy-keras.*,tensorflow.*,onnx.*,onnxruntime.*,tf2onnx.*,sklearn.*,plotly.*,matplotlib.*,joblib.*,h5py.*]
+LIBRARIES = """[mypy-keras.*,tensorflow.*,onnx.*,onnxruntime.*,tf2onnx.*,sklearn.*,plotly.*,matplotlib.*,joblib.*]
 ignore_missing_imports = True
 follow_imports = skip
-[mypy-anywidget.*,ipywidgets.*,netron.*,openvino.*]
+[mypy-anywidget.*,ipywidgets.*,netron.*,h5py.*,openvino.*]
 ignore_missing_imports = True
 follow_imports = skip
 [mypy-qdq_workbench.*,qdq_widgets.*]
