@@ -56,12 +56,14 @@ def alone(problem):
 
 @contextlib.contextmanager
 def dask_cluster(*, processes):
-    """Two workers of a dask cluster on this machine, as joblib's backend."""
+    """A dask cluster on this machine, as joblib's backend: two workers as threads, or one process that works on two."""
     distributed = pytest.importorskip("distributed", reason="the extra `dask` is not installed")
     import dask
 
     patient = {f"distributed.comm.timeouts.{what}": "10m" for what in ("connect", "tcp")}  # a loaded machine
-    size = {"n_workers": 2, "threads_per_worker": 1, "processes": processes, "dashboard_address": None}
+    # One process: each imports TensorFlow.
+    workers = {"n_workers": 1, "threads_per_worker": 2} if processes else {"n_workers": 2, "threads_per_worker": 1}
+    size = {**workers, "processes": processes, "dashboard_address": None}
     with (
         unittest.mock.patch.dict(os.environ),  # dask sets variables for its processes in ours
         dask.config.set(patient),

@@ -3,8 +3,6 @@
 import concurrent.futures
 import json
 import pathlib
-import subprocess
-import sys
 import time
 
 import pytest
@@ -59,12 +57,13 @@ def read(folder, names):
 
 
 @pytest.mark.parametrize(("before", "after"), [((FLOAT, TUNED), (FLOAT, TUNED)), ((FLOAT, TUNED), (FLOAT,))])
-def test_killed_at_any_step(tmp_path, before, after):
+def test_killed_at_any_step(tmp_path, before, after, fresh):
     for step in range(20):
         (tmp_path / str(step)).mkdir()
         write(tmp_path / str(step), "before", before)
-    code = [sys.executable, "-c", KILLED, tmp_path, " ".join(after)]
-    steps = int(subprocess.run(code, capture_output=True, text=True, check=True).stdout)
+    ended = fresh.start(KILLED, str(tmp_path), " ".join(after)).finish()
+    assert ended.returncode == 0, ended.stderr
+    steps = int(ended.stdout)
     assert steps >= 5
     found = []
     for step in range(steps):

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 
 import keras
 import pytest
@@ -116,7 +114,6 @@ def test_what_cannot_be_written_or_is_no_plan_is_refused(plan, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_page_needs_no_widget_library():
-    code = "import sys, qdq_widgets.graph_page; print({'anywidget', 'ipywidgets'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
+def test_the_page_needs_no_widget_library(fresh):
+    done = fresh.run("import sys, qdq_widgets.graph_page; print({'anywidget', 'ipywidgets'} & set(sys.modules))")
+    assert (done.returncode, done.stdout.strip()) == (0, "set()"), done.stderr

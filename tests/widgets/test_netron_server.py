@@ -1,7 +1,9 @@
 """Netron's page and one file per token, for this machine only."""
 
 import datetime as dt
+import functools
 import http.client
+import http.server
 import os
 
 import pytest
@@ -11,7 +13,10 @@ from qdq_widgets.netron_server import NetronPage, NetronServer, netron_release
 
 
 @pytest.fixture
-def server():
+def server(monkeypatch):
+    # A server looks twice a second whether it is to end, and each test ends one.
+    often = functools.partialmethod(http.server.ThreadingHTTPServer.serve_forever, poll_interval=0.01)
+    monkeypatch.setattr(http.server.ThreadingHTTPServer, "serve_forever", often)
     made = NetronServer()
     yield made
     made.close()

@@ -59,4 +59,4 @@ def digits():
 def test_resnet8_on_cifar(tmp_path):
     q_model = qdq.quantize_model(cifar.trained_network(), target="onnxruntime")
     qdq.calibrate(q_model, cifar.images("train", 256)[0], verbose=False)
-    check(q_model, *cifar.images("test", 300), tmp_path, least=0.78)
+    check(q_model, *cifar.images("test", 100), tmp_path, least=0.78)
