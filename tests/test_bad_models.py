@@ -102,34 +102,43 @@ def test_an_opaque_layer_stays_float_with_a_reason():
     assert plan.for_layer("head").quantize_input
 
 
-IMPORTS = ("import qdq_workbench, tensorflow, keras",)  # TensorFlow asks for Keras's spec and does not load it
-BEHIND_TENSORFLOW = (  # which takes most of the time, and of which the package asks nothing before Keras is imported
+IMPORTS = (
     "import qdq_workbench, keras",
     "from qdq_workbench import plan_placement; import keras",
     "from qdq_workbench import export_onnx; import keras",
+    "import qdq_workbench, tensorflow, keras",  # TensorFlow asks for Keras's spec and does not load it
     "import qdq_workbench, importlib.util; importlib.util.find_spec('keras'); import qdq_workbench.cases, keras",
 )
 # What TensorFlow and Keras import takes a third of the time of their import; none of these imports them.
 LIBRARIES = ("h5py", "matplotlib.pyplot", "optree", "rich", "scipy.stats", "sklearn.base")
 
 
-def test_saved_models_load_after_importing_the_package_alone(tmp_path, fresh):
+@pytest.fixture(scope="module")
+def nothing_imported():
+    with fresh_process.server(*LIBRARIES) as running:
+        yield running
+
+
+def loads_a_saved_model(process, imports, folder):
+    """Look whether a process loads a quantized model after some imports."""
     image = keras.Input((4,), name="image")
     q_model = qdq.quantize_model(keras.Model(image, layers.Dense(2)(image)))
-    q_model.save(tmp_path / "q.keras")
+    q_model.save(folder / "q.keras")
+    load = f"print(type(keras.models.load_model({str(folder / 'q.keras')!r})).__name__)"
+    done = process.run(f"{imports}\nassert 'qdq_' not in str(sys.meta_path)\n{load}")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.split()[-1] == "QuantizedModel"
+
+
+@pytest.mark.parametrize("imports", IMPORTS)
+def test_saved_models_load_after_importing_the_package_alone(imports, nothing_imported, tmp_path):
     untouched = "import sys; assert not {'keras', 'tensorflow', 'qdq_workbench'} & sys.modules.keys()"
-    load = f"print(type(keras.models.load_model({str(tmp_path / 'q.keras')!r})).__name__)"
-    then = f"assert 'qdq_' not in str(sys.meta_path)\n{load}"
-    behind_keras = "import sys; assert 'keras' in sys.modules and 'qdq_workbench' not in sys.modules\nimport keras"
-    done = [fresh.run(f"{behind_keras}, qdq_workbench\n{then}")]
-    with fresh_process.server(*LIBRARIES) as nothing_imported:
-        done += [nothing_imported.run(f"{untouched}\n{imports}\n{then}") for imports in IMPORTS]
-    untouched = "import sys; assert not {'keras', 'qdq_workbench'} & sys.modules.keys()"
-    with fresh_process.server("tensorflow") as tensorflow_imported:
-        done += [tensorflow_imported.run(f"{untouched}\n{imports}\n{then}") for imports in BEHIND_TENSORFLOW]
-    for process in done:
-        assert process.returncode == 0, process.stderr[-2000:]
-        assert process.stdout.split()[-1] == "QuantizedModel"
+    loads_a_saved_model(nothing_imported, f"{untouched}\n{imports}", tmp_path)
+
+
+def test_saved_models_load_where_keras_was_imported_before_the_package(fresh, tmp_path):
+    behind_keras = "import sys; assert 'keras' in sys.modules and 'qdq_workbench' not in sys.modules"
+    loads_a_saved_model(fresh, f"{behind_keras}\nimport keras, qdq_workbench", tmp_path)
 
 
 def test_the_package_is_imported_where_keras_is_blocked():

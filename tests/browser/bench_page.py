@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import re
 import time
@@ -72,7 +73,9 @@ class BenchPage:
         notebook.scroll_to(index)
 
     def screenshot(self, name: str) -> None:
-        """Keep a picture of the bench."""
+        """Keep a picture of the bench for somebody who looks at them: `SCREENSHOTS=1`. Each takes a second."""
+        if not os.environ.get("SCREENSHOTS"):
+            return
         self.page.wait_for_timeout(300)  # transitions
         self.root.screenshot(path=self._screenshots / f"{name}.png")
 

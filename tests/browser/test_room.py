@@ -84,17 +84,17 @@ def set_theme(bench, theme):
 
 
 @pytest.mark.filterwarnings("always::browser.golden_pictures.OtherPicturesWarning")
-def test_every_pane_looks_as_it_did(bench, request):
+@pytest.mark.parametrize("theme", ["JupyterLab Dark", "JupyterLab Light"])
+def test_every_pane_looks_as_it_did(bench, request, theme):
     pictures = GoldenPictures(bench.page, request, SCREENSHOTS)
     bench.notebook.ask("wb.select('b')")
     bench.root.locator(".qdq-title", has_text="b").first.wait_for()
-    for theme in ("JupyterLab Dark", "JupyterLab Light"):
-        set_theme(bench, theme)
-        for side, work in itertools.zip_longest(SIDE_PANES[:-1], WORK_PANES, fillvalue=SIDE_PANES[0]):
-            bench.open(side)
-            bench.open(work)
-            assert bench.root.evaluate(TOO_WIDE) <= 1, (side, work)
-            pictures.look(f"{theme.split()[-1]}_{work}_{side}".lower().replace(" & ", "_and_"), bench.root)
+    set_theme(bench, theme)
+    for side, work in itertools.zip_longest(SIDE_PANES[:-1], WORK_PANES, fillvalue=SIDE_PANES[0]):
+        bench.open(side)
+        bench.open(work)
+        assert bench.root.evaluate(TOO_WIDE) <= 1, (side, work)
+        pictures.look(f"{theme.split()[-1]}_{work}_{side}".lower().replace(" & ", "_and_"), bench.root)
     bench.notebook.ask("wb.select([])")
     assert pictures.unequal == []
 

@@ -30,18 +30,19 @@ class KilledError(Exception):
     """Ends a training in the middle."""
 
 
-@pytest.fixture
-def killed(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
     """The folder of a bench that was saved with its fields filled, and whose training was then killed."""
+    folder = tmp_path_factory.mktemp("killed")
     keras.utils.set_random_seed(0)
     bench = Workbench(tiny_model(), train_data=tiny_data(), validation_data=tiny_data(32), target="onnxruntime")
     bench.calibrate()
     pane = opened(bench, TrainingPane)
     assert (pane.checkpoint.field.value, pane.checkpoint.note.value) == ("", "")
     pane.epochs.value, pane.rate.value, pane.batch.value = 3, "1e-3", 16
-    pane.checkpoint.field.value = str(tmp_path / "training.npz")
+    pane.checkpoint.field.value = str(folder / "training.npz")
     assert pane.checkpoint.note.value == ""
-    bench.save(tmp_path / "bench")
+    bench.save(folder / "bench")
     save = qdq.files.TrainingCheckpoint.save
 
     def save_and_end(self, model, notes):
@@ -49,10 +50,10 @@ def killed(tmp_path, monkeypatch):
         if notes["epochs"] == 2:
             raise KilledError
 
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(qdq.files.TrainingCheckpoint, "save", save_and_end)
         clicked(pane, pane.run)
-    return tmp_path / "bench"
+    return folder / "bench"
 
 
 def test_a_killed_training_goes_on_by_two_clicks(killed):
