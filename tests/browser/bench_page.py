@@ -73,11 +73,11 @@ class BenchPage:
         notebook.scroll_to(index)
 
     def screenshot(self, name: str) -> None:
-        """Keep a picture of the bench for somebody who looks at them: `SCREENSHOTS=1`. Each takes a second."""
-        if not os.environ.get("SCREENSHOTS"):
-            return
-        self.page.wait_for_timeout(300)  # transitions
-        self.root.screenshot(path=self._screenshots / f"{name}.png")
+        """Show the bench as it is behind all transitions; with `SCREENSHOTS=1` keep a picture, which takes a second."""
+        self.root.scroll_into_view_if_needed()
+        self.page.wait_for_timeout(300)
+        if os.environ.get("SCREENSHOTS"):
+            self.root.screenshot(path=self._screenshots / f"{name}.png")
 
     def layer(self, name: str) -> Any:
         """Return a layer of the graph, searching for it first where it is out of sight."""
