@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 import re
 import time
@@ -73,11 +72,9 @@ class BenchPage:
         notebook.scroll_to(index)
 
     def screenshot(self, name: str) -> None:
-        """Show the bench as it is behind all transitions; with `SCREENSHOTS=1` keep a picture, which takes a second."""
-        self.root.scroll_into_view_if_needed()
-        self.page.wait_for_timeout(300)
-        if os.environ.get("SCREENSHOTS"):
-            self.root.screenshot(path=self._screenshots / f"{name}.png")
+        """Keep a picture of the bench."""
+        self.page.wait_for_timeout(300)  # transitions
+        self.root.screenshot(path=self._screenshots / f"{name}.png")
 
     def layer(self, name: str) -> Any:
         """Return a layer of the graph, searching for it first where it is out of sight."""

@@ -10,18 +10,16 @@ from browser.jupyter import text_of
 
 pytestmark = pytest.mark.slow
 
-# On all images and for its own number of epochs, `make notebooks` runs the notebook.
+# On all images, `make notebooks` runs the notebook.
 FEWER = "x_train, y_train, x_test, y_test = x_train[:256], y_train[:256], x_test[:128], y_test[:128]"
 
 
 def run_all(notebook):
-    parameters, data = notebook.index_of("EPOCHS = "), notebook.index_of("digits = load_digits()")
+    data = notebook.index_of("digits = load_digits()")
     for index, kind in enumerate(notebook.kinds):
         if kind == "code":
             output = text_of(notebook.run(index))
             assert "NOT verified" not in output
-        if index == parameters:
-            notebook.ask("EPOCHS = 1")
         if index == data:
             notebook.ask(FEWER)
 
