@@ -6,12 +6,12 @@ from qdq_workbench.graph_builder.describe import describe_layer
 from qdq_workbench.graph_builder.functional_models import (
     FUNCTIONAL,
     check_model,
+    function_behind,
     functional_of,
     input_structure,
     is_functional,
     output_names,
     small_model,
-    start_at,
 )
 from qdq_workbench.graph_builder.keras_integers import integers_of
 from qdq_workbench.graph_builder.keras_layers import keras_layers
@@ -35,6 +35,7 @@ __all__ = [
     "carries_mask",
     "check_model",
     "describe_layer",
+    "function_behind",
     "functional_of",
     "inner_layers",
     "input_structure",
@@ -45,6 +46,5 @@ __all__ = [
     "layer_weights",
     "output_names",
     "small_model",
-    "start_at",
     "takes_training",
 ]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
 
 from qdq_workbench._pages import page
 from qdq_workbench.errors import UnbuiltModelError, UnsupportedModelError
-from qdq_workbench.graph_builder.steps import Step
+from qdq_workbench.graph_builder.steps import Step, unique_tensors
 
 
 def small_model() -> Any:
@@ -112,13 +112,30 @@ def output_names(model: Any) -> list[str]:
     return list(functional_of(model).output_names)
 
 
-def start_at(function: Any, tensors: Iterable[Any]) -> Any:
-    """Return a `keras.Function` without the operations that compute `tensors`, which are among its inputs.
+def function_behind(model: Any, starts: Sequence[Any], ends: Sequence[Any]) -> Callable[[Sequence[Any]], list[Any]]:
+    """Return a function from values of `starts`, tensors anywhere in a functional model, to the values of `ends`.
 
-    Keras before 3.15 computes them from the other inputs, and so replaces the values that are passed for them.
+    It calls the layers as they are: a `keras.Model` from tensors inside of another model would add calls to them. A
+    `keras.Function` cannot start at one of several results of a call: it refuses it, or computes it all the same. With
+    Keras before 3.15 it can start only behind calls that are computed from other starts, and not at an end.
     """
-    given = set(map(id, tensors))
-    for depth, nodes in function._nodes_by_depth.items():
-        kept = [node for node in nodes if node.is_input or not given.issuperset(map(id, node.outputs))]
-        function._nodes_by_depth[depth] = kept
-    return function
+    given = set(map(id, starts))
+    needed, steps = set(map(id, ends)), []
+    for step in reversed(list(calls_of(functional_of(model)))):
+        if not needed.isdisjoint({id(tensor) for tensor in step.outputs} - given):
+            needed.update(map(id, unique_tensors((step.args, step.kwargs))))
+            steps.append(step)
+
+    def run(arrays: Sequence[Any]) -> list[Any]:
+        values = dict(zip(map(id, starts), arrays, strict=True))
+
+        def value_of(leaf: Any) -> Any:
+            return values[id(leaf)] if isinstance(leaf, keras.KerasTensor) else leaf
+
+        for step in reversed(steps):
+            args, kwargs = keras.tree.map_structure(value_of, (step.args, step.kwargs))
+            for tensor, value in zip(step.outputs, keras.tree.flatten(step.operation(*args, **kwargs)), strict=True):
+                values.setdefault(id(tensor), value)  # a start keeps the value that it was given
+        return [values[id(tensor)] for tensor in ends]
+
+    return run

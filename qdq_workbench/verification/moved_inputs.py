@@ -18,7 +18,7 @@ from qdq_workbench.conversion.engine.few_calls import for_few_calls
 from qdq_workbench.conversion.engine.float_view import float_view
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.graph.model_graph import ModelGraph
-from qdq_workbench.graph_builder import start_at
+from qdq_workbench.graph_builder import function_behind
 from qdq_workbench.verification.copies import run_copies
 from qdq_workbench.verification.differences import mean_of_numbers
 from qdq_workbench.verification.sensitivity import HEADROOM, PERTURBATIONS, moved_by_steps
@@ -117,9 +117,7 @@ class BehindTensors:
         self._masks = [*[None] * len(inputs), *(getattr(value, "_keras_mask", None) for value in found)]
         self.values = [keras.ops.convert_to_numpy(value) for value in found]
         outputs = keras.tree.flatten(q_model.outputs)
-        # A Function leaves the layers as they are; a Model from tensors inside another one would add calls to them.
-        behind = functional_model([*q_model.inputs, *first], outputs, model_class=keras.Function)
-        self._behind = start_at(behind, first)
+        self._behind = function_behind(q_model, [*q_model.inputs, *first], outputs)
         self._run = for_few_calls(q_model, self._computed, [*self._given, *found])
 
     def outputs(self, values: Arrays) -> list[np.ndarray]:
@@ -133,7 +131,7 @@ class BehindTensors:
         for tensor, mask in zip(fed, self._masks, strict=True):
             if mask is not None:
                 tensor._keras_mask = mask  # noqa: SLF001 - Keras has no public name for it
-        return list(keras.tree.flatten(self._behind(fed)))
+        return self._behind(fed)
 
 
 def _equal(ours: np.ndarray, own: np.ndarray) -> bool:

@@ -76,6 +76,34 @@ def test_from_there_on_the_model_computes_what_it_computes(mask):
     assert [len(layer._inbound_nodes) for layer in q_model.layers] == calls
 
 
+@pytest.mark.parametrize("which", [0, 1])
+def test_one_half_of_a_split_moves_the_outputs_and_the_other_stays(which):
+    x = keras.Input((4, 4), name="x")
+    halves = keras.ops.split(layers.Dense(4, name="first")(x), 2, axis=2)
+    model = keras.Model(x, layers.Concatenate(name="joined")(halves))
+    data = np.random.default_rng(0).normal(size=(8, 4, 4)).astype(np.float32)
+    q_model = quantized(model, data)
+    name = q_model.plan.graph.node("joined").inputs[which]
+
+    behind = BehindTensors(q_model, [data], [name])
+
+    expected = np.split(np.asarray(q_model(data, training=False)), 2, axis=2)
+    moved = np.split(behind.outputs([-behind.values[0]])[0], 2, axis=2)
+    assert not np.allclose(moved[which], expected[which], atol=0.1)
+    np.testing.assert_array_equal(moved[1 - which], expected[1 - which])
+
+
+def test_behind_several_layers_of_a_model_the_first_real_numbers_may_be_its_output():
+    tokens = keras.Input((5,), dtype="int32", name="tokens")
+    model = keras.Model(tokens, layers.SimpleRNN(3, name="rnn")(layers.RepeatVector(3, name="repeat")(tokens)))
+    data = tokens_of(model)
+    q_model = quantized(model, data)
+    wanted = [np.asarray(q_model(data, training=False))]
+
+    for moved in moved_outputs(q_model, {"tokens": data}, pytest.fail, wanted, lambda _, values: values + 1):
+        np.testing.assert_array_equal(moved[0], wanted[0] + 1)
+
+
 def test_a_model_whose_layer_declares_another_shape_than_it_returns_verifies(tmp_path):
     tokens = keras.Input((4, 3), dtype="int32", name="tokens")
     counts = layers.CategoryEncoding(6, output_mode="count", name="counts")(tokens)
