@@ -147,10 +147,7 @@ class _CutBuilder(FoldingRebuilder):
     def _placeholder(self, name: str, tensor: Any, name_of_input: str) -> Any:
         """Return an input in place of a tensor of the plan, with the batch that it has in truth."""
         shape = (*self.plan.graph.tensors[name].shape[:1], *tensor.shape[1:])
-        placeholder = keras.Input(batch_shape=shape, dtype=tensor.dtype, name=self.free_name(name_of_input))
-        # Keras before 3.13 refuses a model with an input that no operation reads.
-        keras.layers.Identity(name="end_of_placeholder")(placeholder)
-        return placeholder
+        return keras.Input(batch_shape=shape, dtype=tensor.dtype, name=self.free_name(name_of_input))
 
     def pair(self, placement: Placement) -> Any:
         """Return the placeholder for the output of a pair."""
@@ -159,7 +156,6 @@ class _CutBuilder(FoldingRebuilder):
             value = self.values[placement.tensor]
             # Some layers declare a float output and return integers.
             source = self.named(keras.ops.cast(value, value.dtype), "cast_of_source")
-            keras.layers.Identity(name="end_of_source")(source)
             placeholder = self._placeholder(placement.tensor, source, f"dequantized.{keras_name(name)}")
             self.pairs[name] = (source, placeholder)
             masked = carries_mask(value)

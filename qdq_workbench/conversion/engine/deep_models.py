@@ -69,8 +69,17 @@ def functional_model(inputs: Any, outputs: Any, *, model_class: Callable[..., An
         >>> functional_model(image, keras.layers.ReLU(name="relu")(image), name="small").name
         'small'
     """
+    for tensor in keras.tree.flatten(inputs):
+        _have_a_reader(tensor)
     with raised_recursion_limit(outputs):
         return model_class(inputs, outputs, **kwargs)
+
+
+def _have_a_reader(tensor: Any) -> None:
+    """Let a layer that is in no model read an input that nothing reads: Keras before 3.14 refuses one."""
+    operation = tensor._keras_history.operation  # noqa: SLF001 - as Keras itself
+    if operation is not None and not operation._outbound_nodes:  # noqa: SLF001 - as Keras itself
+        keras.layers.Identity(name="reader_of_an_input")(tensor)
 
 
 def _operations_behind(outputs: Any) -> int:

@@ -244,7 +244,7 @@ def _document(plan: PlacementPlan, program: Program, outputs: Mapping[str, str])
 
 def _write(path: pathlib.Path, document: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
     with path.open("wb") as file:
-        np.savez(file, allow_pickle=False, **arrays)
+        np.savez(file, **arrays)  # NumPy before 2.1 takes `allow_pickle` for an array
     with zipfile.ZipFile(path, "a") as archive:
         # ZipInfo has a fixed date, as NumPy's own parts: the same model gives the same bytes.
         archive.writestr(zipfile.ZipInfo(_MODEL), json.dumps(document, indent=1) + "\n")
