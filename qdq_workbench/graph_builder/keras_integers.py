@@ -173,7 +173,8 @@ def _kernel_axes(layer: Any, path: str) -> tuple[tuple[int, ...], tuple[int, ...
     """Return the shape of a float kernel, and the axes that are summed over."""
     if isinstance(layer, keras.layers.Dense):
         return (int(layer.input_spec.axes[-1]), int(layer.units)), (0,)
-    shape = tuple(getattr(layer, "original_kernel_shape", None) or layer._kernel.shape)
+    # `_kernel` may be packed, two integers to a byte, and a kernel of GPTQ is a matrix.
+    shape = tuple(getattr(layer, "original_kernel_shape", None) or layer.kernel.shape)
     _, letters, result = product_terms(layer.equation)
     if len(letters) != len(shape):
         raise _refusal(layer, path, f"its equation {layer.equation!r} leaves the axes of the kernel open")

@@ -8,6 +8,7 @@ import pytest
 from keras import layers
 from onnx import numpy_helper
 from qdq_files import integer_share
+from releases import ONNXRUNTIME
 
 import qdq_workbench as qdq
 from qdq_workbench.errors import ExportError
@@ -63,9 +64,10 @@ def test_onnx_runtime_reads_the_integers_themselves_as_the_explanation_says(writ
     q_model, report, _ = written
     kernels = count_integer_kernels(str(report.path))
     read = {name.partition("/")[0] for name in kernels.integer_nodes}
-    assert read == {"first", "split", "joined", "turned", "head"}
+    shared = set() if ONNXRUNTIME >= (1, 27) else {"twice"}  # earlier, it made two kernels of one weight
+    assert read - shared == {"first", "split", "joined", "turned", "head"}
     found = {entry.layer: (entry.status, entry.rule) for entry in qdq.explain(q_model).layers}
-    assert {name for name, told in found.items() if told == ("int8", "ORT-BLOCKS")} == read
+    assert {name for name, told in found.items() if told == ("int8", "ORT-BLOCKS")} == read - shared
     assert found["twice"] == ("float", "ORT-BLOCKS-SHARED")
 
 

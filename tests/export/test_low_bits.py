@@ -7,9 +7,11 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from releases import ONNXRUNTIME
 from small_models import residual_net, samples
 
 import qdq_workbench as qdq
+from qdq_workbench.errors import VerificationError
 from qdq_workbench.verification import count_integer_kernels
 
 MODEL = residual_net()
@@ -112,6 +114,10 @@ def test_folding_keeps_asymmetric_and_wide_weights_exact(tmp_path, per_axis, nar
 
 def test_folding_keeps_the_lowest_code_of_a_wide_symmetric_grid(tmp_path):
     weight = {"num_bits": 8, "narrow_range": False, "quantizer": "fixed", "init_min": -0.05, "init_max": 0.05}
+    if ONNXRUNTIME < (1, 27):  # which has no kernel for the zero points, and says so
+        with pytest.raises(VerificationError, match="zero point of per-channel filter must be same"):
+            exported(tmp_path, {**weight, "per_axis": False})
+        return
     report, _, _ = exported(tmp_path, {**weight, "per_axis": False})
     assert report.folded == 2
 

@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from releases import ONNX
 
 from qdq_workbench.onnx_graph.resizes import raised_scales, with_inferred_shapes
 
@@ -48,7 +49,8 @@ def test_a_scale_is_raised_where_it_falls_short_of_a_whole_size(scale, size, rai
 
 def test_every_resize_of_a_chain_gives_the_size_that_is_meant():
     assert sizes(with_inferred_shapes(chain(SHORT, 5 / 7, 7 / 5, 11 / 7))) == [7, 5, 7, 11]
-    assert sizes(onnx.shape_inference.infer_shapes(chain(SHORT, 5 / 7))) == [6, 4]  # without the correction
+    without_the_correction = sizes(onnx.shape_inference.infer_shapes(chain(SHORT, 5 / 7)))
+    assert without_the_correction == ([6, 4] if ONNX >= (1, 22) else [7, 5])  # before 1.22 it inferred what is meant
 
 
 def test_a_constant_of_several_resizes_is_raised_for_one_alone():

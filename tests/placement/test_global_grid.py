@@ -50,7 +50,7 @@ def test_other_values_are_refused(name, value, monkeypatch):
 def test_weights_that_keras_has_quantized_keep_their_integers(monkeypatch):
     x = keras.Input((4,), name="x")
     model = keras.Model(x, keras.layers.Dense(3, name="kept")(keras.layers.Dense(4, name="own")(x)))
-    model.quantize("int8", filters=["kept"])
+    model.get_layer("kept").quantize("int8")
     usual = {pair.name: pair.quantizer for pair in qdq.plan_placement(model).tensors}
     monkeypatch.setattr(qdq, "G_NUM_BITS", 6)
     plan = qdq.plan_placement(model)

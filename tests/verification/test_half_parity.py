@@ -12,7 +12,7 @@ import qdq_workbench as qdq
 from qdq_workbench.graph.half_precision import HALF_TYPES
 from qdq_workbench.onnx_graph.batches import run_session
 from qdq_workbench.onnx_graph.sessions import make_session
-from qdq_workbench.verification import verify
+from qdq_workbench.verification import half_parity, verify
 from qdq_workbench.verification.half_parity import HalfParity, run_of_half
 from qdq_workbench.verification.rounded_form import float_type_of, rounded_form, type_differences
 from qdq_workbench.verification.rounding_noise import RoundingNoise
@@ -93,6 +93,19 @@ def test_faults_are_found_with_the_model(files, tmp_path):
         assert word in report.summary()
     assert not qdq.verify_onnx(tmp_path / "planted.onnx", data=data).passed
     assert qdq.verify_onnx(path, q_model, data).passed
+
+
+@pytest.mark.parametrize("truncated", [True, False])
+def test_a_release_that_truncates_float16_values_is_not_asked_about_them(files, truncated, monkeypatch):
+    _, data, _, proto, twin = files
+    monkeypatch.setattr(half_parity, "halves_are_truncated", lambda: truncated)
+    assert ("truncates" in run_of_half(proto, KIND).why_not) == truncated
+    assert run_of_half(twin, KIND).why_not == ""  # whose pairs read float32
+    if truncated:
+        assert failing(proto, twin, data) == []
+        planted = copy(proto)
+        scale(planted, next(tensor.name for tensor in proto.graph.initializer if "relu/scale/" in tensor.name), 0.98)
+        assert failing(planted, twin, data)
 
 
 def test_nodes_in_another_type_are_named(files):
