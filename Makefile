@@ -151,9 +151,9 @@ $(OLDEST)/installed: $(STAMP) pyproject.toml
 	@touch $@
 
 # Old releases warn of what newer ones of others deprecate, and warnings are errors in the tests.
-oldest: $(OLDEST)/installed  ## Test ROOMS="verification conversion wrappers" with the oldest dependencies that are allowed; ARGS= goes to pytest
+oldest: $(OLDEST)/installed  ## Test ROOMS="verification conversion wrappers fuzz" with the oldest dependencies that are allowed; ARGS= goes to pytest
 	@$(OLDEST)/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" -W ignore::DeprecationWarning \
-		$(addprefix tests/,$(or $(ROOMS),verification conversion wrappers)) $(ARGS)
+		$(addprefix tests/,$(or $(ROOMS),verification conversion wrappers fuzz)) $(ARGS)
 
 clean:  ## Remove the virtual environment, build output and caches
 	rm -rf $(VENV) $(BUILD) $(OLDEST) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

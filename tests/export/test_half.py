@@ -236,7 +236,7 @@ def test_a_state_stays_in_float32(tmp_path):
     report = qdq.export_onnx(q_model, tmp_path / "half.onnx", float_type="float16")
     assert any("state" in reason for reason in report.float32_nodes)
     types = node_types(onnx.load(report.path))
-    product = "head/Tensordot/MatMul" if "head/Tensordot/MatMul" in types else "head/MatMul"  # Keras before 3.14
+    product = "head/Tensordot/MatMul" if "head/Tensordot/MatMul" in types else "head/MatMul"  # Keras before 3.15
     assert types[product] == {TensorProto.FLOAT16}
 
 

@@ -20,6 +20,7 @@ from pass_models import (
     transformed,
     volumes,
 )
+from releases import KERAS
 from small_models import samples
 
 import qdq_workbench as qdq
@@ -42,6 +43,9 @@ PASSES = {graph_pass.name: graph_pass for stage in order.STAGES for graph_pass i
 _CONVERTED, _CUTS = {}, {}  # what `building` converts once
 
 
+#: Passes that have nothing to do with Keras before 3.15, which multiplies tensors of any rank as they are.
+IDLE = {"restore_matmul_rank"} if KERAS < (3, 15) else set()
+WORKING = [name for name in PASSES if name not in IDLE]
 #: Passes without which the files of these models compute the same with the same kernels.
 SAME_NUMBERS = {
     "drop_identities": "every runtime removes them itself",
@@ -114,7 +118,7 @@ def with_pass(building, monkeypatch, name, change):
 
 
 def test_every_pass_works_on_some_model_and_the_files_verify(exported):
-    assert PASSES.keys() - set().union(*(working for _, _, working in exported.values())) == set()
+    assert PASSES.keys() - set().union(*(working for _, _, working in exported.values())) == IDLE
     for q_model, path, _ in exported.values():
         report = qdq.verify_onnx(path, q_model)
         assert report.passed, report.summary()
@@ -128,7 +132,7 @@ def by_plan(plan, proto):
     yield from loop_differences(QDQGraph(proto))
 
 
-@pytest.mark.parametrize("name", PASSES)
+@pytest.mark.parametrize("name", WORKING)
 def test_a_pass_that_does_nothing_is_found_without_the_exporter(name, exported, building, monkeypatch):
     """Verification finds the file wrong by what the plan says: neither building it again nor the contracts help."""
     with_pass(building, monkeypatch, name, lambda _: nothing)
@@ -168,7 +172,7 @@ def losing_values(run):
     return faulty
 
 
-@pytest.mark.parametrize("name", PASSES)
+@pytest.mark.parametrize("name", WORKING)
 def test_a_pass_that_writes_a_wrong_value_is_found(name, exported, building, monkeypatch, tmp_path):
     """Building the file again would write the same value: what finds it are the values of Keras, and the plan."""
     with_pass(building, monkeypatch, name, losing_values)

@@ -168,6 +168,9 @@ class Writer:
         chosen = self._container(outputs, "y")
         reached = self._reached(outputs)
         inputs = [name for name in self.inputs if name in reached] or self.inputs[:1]
+        for unread in inputs:  # an output itself; Keras before 3.14 refuses an input without a reader
+            if not self.namespace[unread]._keras_history.operation._outbound_nodes:
+                self.run(f"layers.Identity(name={self.fresh('reader')!r})({unread})")
         given = self._container(inputs, "")
         self.inputs = inputs
         kind = self.pick(["keras.Model", "keras.Model", "keras.Model", "Own"])
