@@ -1,8 +1,8 @@
 """Pictures of the bench beside those in tests/golden/pictures: what no assertion names, a shift or a colour, is seen.
 
 Pictures are a sixth as wide and as high, so that the edges of letters matter little; 8 of the 45,000 points of a bench
-may differ by more than 48 of 255. A badge that is lost makes 9 points, a line of text some hundred. `--exhaustive
---regen-golden` takes the pictures anew. Another browser or other fonts draw another picture of the same thing: such
+may differ by more than 48 of 255. A badge that is lost makes 9 points, a line of text some hundred. `--regen-golden`
+takes the pictures anew. Another browser or other fonts draw another picture of the same thing: such
 pictures must be of about the size and show something, and a warning in the summary of the tests says that they were not
 compared.
 """
@@ -64,7 +64,7 @@ class GoldenPictures:
             self._wrong = wrong_at_a_glance
             warnings.warn(
                 f"The golden pictures were taken with {known}, and this is {made_with}: they were NOT compared. Take "
-                "them anew, look at each, and commit them: pytest tests/browser --exhaustive --regen-golden",
+                "them anew, look at each, and commit them: pytest tests/browser --regen-golden",
                 OtherPicturesWarning,
                 stacklevel=2,
             )

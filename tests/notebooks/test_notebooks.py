@@ -1,7 +1,7 @@
 """Every notebook runs from top to bottom, and is committed without outputs but the pictures of its benches.
 
 They run in forked processes, because a kernel takes 8 seconds to start (tests/browser runs the first one in a JupyterLab).
-All train for less time than a reader's (`SHORT` in run_notebook.py), and `make test` runs one (tests/held_elsewhere.yaml);
+All train for less time than a reader's (`SHORT` in run_notebook.py), and `make test` runs four (tests/held_elsewhere.yaml);
 test_notebook_types.py reads the cells of all. `make notebooks` runs them whole.
 """
 
