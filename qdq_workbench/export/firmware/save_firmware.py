@@ -242,7 +242,7 @@ def _document(plan: PlacementPlan, program: Program, outputs: Mapping[str, str])
     }
 
 
-def _write(path: pathlib.Path, document: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+def _write(path: pathlib.Path, document: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
     with path.open("wb") as file:
         np.savez(file, **arrays)  # NumPy before 2.1 takes `allow_pickle` for an array
     with zipfile.ZipFile(path, "a") as archive:
