@@ -26,10 +26,10 @@ class TensorParity:
         off_by_one: The number of values that differ by one step, or by more because of an int32 bias.
         worst: The largest difference that no bias explains, in steps.
         by_bias: The largest difference that the rounding of an int32 bias explains, in steps; 0 if none exceeds one.
-        at_ties: How many of the values that are off by one are so close to the boundary between two integers that the
-            error of a float operator, or the rounding of an int32 bias, may have moved them over it; and how many
-            differ by more, which such an error explains.
-        by_float: The largest difference that the error of a float operator explains, in steps; 0 for none.
+        explained: What makes values of Keras those of the file, in the layout of Keras, where the error of a float
+            operator or the rounding of an int32 bias explains that their integers differ: by one step so close to the
+            boundary between two that it may have moved them over it, and by as many as it is large. 0 elsewhere; None
+            if there are none.
     """
 
     tensor: str
@@ -37,8 +37,7 @@ class TensorParity:
     off_by_one: int
     worst: int
     by_bias: int = 0
-    at_ties: int = 0
-    by_float: int = 0
+    explained: np.ndarray | None = dataclasses.field(default=None, repr=False, compare=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,8 +93,8 @@ def compare_codes(
     """Compare the integers of a Keras tensor with the file's, in whichever layout of the file fits best.
 
     A difference of no more than `noise`, in float units, counts as 0. One that a rounded bias explains, which moves
-    values by up to `bias`, counts as one step. Values within `noise + bias` of the boundary between two integers are
-    at ties.
+    values by up to `bias`, counts as one step. Both are explained, and so is one step of values within `noise + bias`
+    of the boundary between two integers.
     """
     ours = numerics.quantize(source.astype(np.float32), qparams).astype(np.int64)
     candidates = fitting_layouts(codes.astype(np.int64), ours.shape, pads, int(qparams.zero_point))
@@ -104,17 +103,20 @@ def compare_codes(
     difference = np.abs(ours - theirs)
     scale = float(qparams.scale)
     of_floats = (difference > 0) & (difference * scale <= noise)
-    by_float = int(difference[of_floats].max(initial=0))
     difference = np.where(of_floats, 0, difference)
     # Values that lie `bias` apart have integers that lie one step further apart at most.
     coarse = (difference > 1) & ((difference - 1) * scale <= noise + bias)
     by_bias = int(difference[coarse & ((difference - 1) * scale > noise)].max(initial=0))
     flips = difference == 1
     boundaries = ((ours[flips] + theirs[flips]) / 2 - float(qparams.zero_point)) * scale
-    at_ties = int((coarse | of_floats).sum()) + int((np.abs(source[flips] - boundaries) <= noise + bias).sum())
+    known = of_floats | coarse
+    known[flips] = np.abs(source[flips] - boundaries) <= noise + bias
+    # Not by steps: a value beyond the end of the grid would stay there. And by no more than the errors and a rounding.
+    change = np.clip(numerics.dequantize(theirs, qparams) - source, -noise - bias - scale, noise + bias + scale)
+    explained = np.where(known, change, 0.0) if known.any() else None
     difference = np.where(coarse, 1, difference)
     off_by_one, worst = int((difference == 1).sum()), int(difference.max(initial=0))
-    return TensorParity(name, ours.size, off_by_one, worst, by_bias, at_ties, by_float)
+    return TensorParity(name, ours.size, off_by_one, worst, by_bias, explained)
 
 
 def require_fitting(candidates: list[np.ndarray], tensor: str, values: np.ndarray, wanted: np.ndarray) -> None:

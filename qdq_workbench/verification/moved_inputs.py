@@ -21,7 +21,7 @@ from qdq_workbench.graph.model_graph import ModelGraph
 from qdq_workbench.graph_builder import function_behind
 from qdq_workbench.verification.copies import run_copies
 from qdq_workbench.verification.differences import mean_of_numbers
-from qdq_workbench.verification.sensitivity import HEADROOM, PERTURBATIONS, moved_by_steps
+from qdq_workbench.verification.sensitivity import PERTURBATIONS
 
 Arrays = Sequence[np.ndarray]
 # Computed from some of its tensors on, the outputs may differ in their last bits, not by a mask that got lost.
@@ -67,22 +67,19 @@ def first_floats(graph: ModelGraph) -> list[str]:
 
 
 def differences_behind(
-    q_model: QuantizedModel, samples: Arrays, base: Mapping[str, np.ndarray], moves: Iterable[tuple[str, int, float]]
+    q_model: QuantizedModel, samples: Arrays, base: Mapping[str, np.ndarray], moves: Iterable[tuple[str, np.ndarray]]
 ) -> Iterator[dict[str, float]]:
-    """Yield the allowed mean differences of outputs where values of a tensor move, one tensor after the other.
+    """Yield the mean differences of outputs where tensors move, one tensor after the other, summed up so far.
 
-    `base` are the outputs for the samples, by name; a move is a tensor, the number of values and by how much they move.
+    `base` are the outputs for the samples, by name; a move is a tensor and what is added to its values.
     """
-    generator = np.random.default_rng(0)
-    for tensor, total, step in moves:
+    sums = dict.fromkeys(base, 0.0)
+    for tensor, change in moves:
         behind = BehindTensors(q_model, samples, [tensor])
-        count = -(-total // len(samples[0]))
-        allowed = dict.fromkeys(base, 0.0)
-        for _ in range(PERTURBATIONS):
-            changed = behind.outputs([moved_by_steps(behind.values[0], step, count, generator)])
-            for name, values in zip(base, changed, strict=True):
-                allowed[name] = max(allowed[name], HEADROOM * mean_of_numbers(values, base[name]))
-        yield allowed
+        for values in behind.values:
+            changed = behind.outputs([(values + change).astype(values.dtype)])
+            sums = {n: s + mean_of_numbers(moved, base[n]) for (n, s), moved in zip(sums.items(), changed, strict=True)}
+        yield sums
 
 
 class BehindTensors:

@@ -344,9 +344,9 @@ class Parity:
     def _raised_for_known_errors(self, found: Sequence[OutputParity]) -> bool:
         """Raise the allowed differences as far as errors that a correct file may have explain those that were found.
 
-        Moved inputs tell nothing about the rounding of a bias behind them: with coarse steps it moves many values, and
-        where a layer reads nothing but padding it moves a constant, in all samples. So as many values of a pair are
-        moved as the rounding changes; behind the last pair, an error changes the output itself. Each pair takes runs of
+        Moved inputs tell nothing about the rounding of a bias behind them: it moves a channel of all samples alike, and
+        by many steps where those of the bias are coarse. So the very integers of a pair are moved that the error
+        explains, by as many steps; behind the last pair, an error changes the output itself. Each pair takes a run of
         the model, so they are moved until the differences are explained. Returns whether anything was raised.
         """
         allowed = self._keras_outputs[1]
@@ -360,26 +360,23 @@ class Parity:
 
     @functools.cached_property
     def _raises(self) -> Iterator[Mapping[str, float]]:
-        """The allowed differences by known errors, one kind after the other; those behind many moved values first."""
-        allowed = dict(self._keras_outputs[1])
-
-        def raises() -> Iterator[Mapping[str, float]]:
-            yield {name: value + sum(self._known_errors.of(name)) for name, value in allowed.items()}
-            moves = {each.tensor: (each.at_ties, max(1, each.by_float)) for each in self._excused_tensors}
-            yield from self._moved_behind(dict(sorted(moves.items(), key=lambda move: -move[1][0] * move[1][1])))
-
-        return raises()
+        """The allowed differences by known errors: at the outputs, then behind one pair more after the other."""
+        allowed = self._keras_outputs[1].items()
+        at_ends = {name: value + sum(self._known_errors.of(name)) for name, value in allowed}
+        yield at_ends
+        for moved in self._moved_behind():
+            yield {name: at_ends[name] + by for name, by in moved.items()}
 
     @functools.cached_property
     def _moved_by_kernels(self) -> dict[str, float]:
         """The mean differences by the integers that kernels of ONNX Runtime have one step away."""
         return dict(zip(self._cut.outputs, moved_by_softmax(self._proto, self._q_model, self._inputs), strict=True))
 
-    def _moved_behind(self, moves: Mapping[str, tuple[int, int]]) -> Iterator[dict[str, float]]:
-        """Yield by output the allowed mean difference where values of a pair, given its number, move by some steps."""
-        steps = {tensor.name: float(qparams.scale) for tensor, qparams in self._activation_grids}
-        told = ((self._tensor_of[pair], count, by * steps[pair]) for pair, (count, by) in moves.items() if count)
-        return differences_behind(self._q_model, list(self._inputs.values()), self._keras_outputs[0], told)
+    def _moved_behind(self) -> Iterator[dict[str, float]]:
+        """Yield by output the mean difference where one pair more moves as known errors explain, most values first."""
+        told = [(self._tensor_of[t.tensor], t.explained) for t in self._excused_tensors if t.explained is not None]
+        largest = sorted(told, key=lambda move: -int(np.count_nonzero(move[1])))
+        return differences_behind(self._q_model, list(self._inputs.values()), self._keras_outputs[0], largest)
 
     @functools.cached_property
     def _flips_per_sample(self) -> int:

@@ -747,6 +747,27 @@ model = keras.Model(x, y - x)
 """,
         ({"name": "between", "quantize_input": True, "quantize_output": True},),
     ),
+    Finding(
+        "an int32 bias of nearly half a step, ten of those of the pair behind it, in one channel of all samples",
+        """
+x = keras.Input((3,), name='x')
+y = layers.BatchNormalization(name='norm')(layers.Dense(3, name='dense')(-x))
+model = keras.Model(x, layers.Dense(2, name='head')(y))
+""",
+        (
+            {
+                "name": "dense",
+                "quantize_input": True,
+                "quantize_config": qdq.LayerQuantizeConfig(
+                    weight={"num_bits": 2}, activation={"num_bits": 4, "symmetric": False, "signed": False}
+                ),
+            },
+            {"name": "norm", "quantize_output": True},
+        ),
+        "onnxruntime",
+        seed=23,
+        hard=True,
+    ),
 ]
 
 

@@ -6,7 +6,7 @@ import pytest
 from keras import layers
 
 import qdq_workbench as qdq
-from qdq_workbench.verification.moved_inputs import BehindTensors, first_floats, moved_outputs
+from qdq_workbench.verification.moved_inputs import BehindTensors, differences_behind, first_floats, moved_outputs
 
 
 def words(*, mask=False):
@@ -157,3 +157,17 @@ def test_a_deep_model_of_words_verifies(tmp_path):
     assert np.abs(moved[0][0] - wanted[0]).mean() > 3e-3 * np.abs(wanted[0]).mean()
     path = qdq.export_onnx(q_model, tmp_path / "deep.onnx").path
     qdq.verify_onnx(path, q_model, data).raise_if_failed()
+
+
+def test_differences_behind_tensors_are_summed_up():
+    """Each tensor is moved alone, by what is told of it, and nothing else of it moves."""
+    x = keras.Input((2,), name="x")
+    first = layers.Dense(2, kernel_initializer="identity", name="first")(x)
+    second = layers.Dense(2, kernel_initializer="identity", name="second")(first)
+    q_model = qdq.quantize_model(keras.Model(x, [layers.Rescaling(4.0)(second), first]), target="onnxruntime")
+    data = np.float32([[0.5, -0.5], [0.25, 0.75]])
+    q_model.quantization_enabled = False
+    base = dict(zip(["end", "middle"], map(np.asarray, q_model(data)), strict=True))
+    moves = [("second", np.float32([[1, 0], [0, 0]])), ("first", np.float32([[-2, 0], [0, -2]]))]
+    behind = list(differences_behind(q_model, [data], base, moves))
+    assert behind == [{"end": 1.0, "middle": 0.0}, {"end": pytest.approx(5.0), "middle": pytest.approx(1.0)}]
