@@ -15,7 +15,8 @@ import onnx
 from onnx import helper
 
 from qdq_workbench.graph.operators import operators_of, operators_where
-from qdq_workbench.onnx_graph.qdq_graph import attribute
+from qdq_workbench.onnx_graph.graph import outer_reads
+from qdq_workbench.onnx_graph.qdq_graph import attribute, subgraphs
 from qdq_workbench.verification.parts import Arrays
 
 #: The absolute error of functions that saturate, twice the spacing of float32 numbers just above 1; of sums, relative
@@ -27,10 +28,11 @@ _RECURRENT = operators_of("recurrent", "loop")
 _SUMS = operators_where(lambda operator: operator.sums)
 
 
-def error_of(node: onnx.NodeProto) -> Callable[[onnx.NodeProto, Arrays], np.ndarray] | None:
+def error_of(node: onnx.NodeProto) -> Callable[[onnx.NodeProto, Arrays, str], np.ndarray] | None:
     """Return the function that measures the error of an operator, in multiples of `SPACINGS`; None if negligible.
 
-    It takes the node and the values of its `measured` tensors, and returns an array that broadcasts to the result.
+    It takes the node, the values of its `measured` tensors and the name of a result, and returns an array that
+    broadcasts to that result.
     """
     if node.op_type in _SATURATING:
         return _one
@@ -47,7 +49,12 @@ def measured(node: onnx.NodeProto) -> Iterator[str]:
     if node.op_type in _SUMS:
         yield _terms(node)
     elif node.op_type not in _SATURATING:
-        yield from (name for name in node.input if name)
+        yield from reads(node)
+
+
+def reads(node: onnx.NodeProto) -> list[str]:
+    """Return the tensors that an operator reads, those that the body of a loop takes from around it included."""
+    return [name for name in node.input if name] + [name for body in subgraphs(node) for name in outer_reads(body)]
 
 
 def with_terms(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -77,21 +84,28 @@ def _terms(node: onnx.NodeProto) -> str:
     return f"{node.output[0]}/terms"
 
 
-def _one(_node: onnx.NodeProto, _values: Arrays) -> np.ndarray:
+def _one(_node: onnx.NodeProto, _values: Arrays, _result: str) -> np.ndarray:
     return np.ones(())
 
 
-def _largest_input(node: onnx.NodeProto, values: Arrays) -> np.ndarray:
-    """Return the largest number that a recurrent layer reads, at least 1; its gates change by no more than sums do."""
-    floats = [values[name] for name in node.input if name in values and values[name].dtype == np.float32]
-    return np.asarray(max([1.0, *(np.abs(array).max(initial=0.0) for array in floats)]))
+def _largest_input(node: onnx.NodeProto, values: Arrays, result: str) -> np.ndarray:
+    """Return the largest number that a recurrent layer reads, at least 1; its gates change by no more than sums do.
+
+    Where sums cancel, a gate may be open in one program and closed in the other: their results are of one size.
+    """
+    read = max([1.0, *(_size(values[name]) for name in reads(node) if name in values)])
+    return np.asarray(min(read, 2 * max(1.0, _size(values[result])) / SPACINGS))
 
 
-def _absolute_terms(node: onnx.NodeProto, values: Arrays) -> np.ndarray:
+def _size(array: np.ndarray) -> float:
+    return float(np.abs(array).max(initial=0.0)) if array.dtype == np.float32 else 0.0
+
+
+def _absolute_terms(node: onnx.NodeProto, values: Arrays, _result: str) -> np.ndarray:
     return values[_terms(node)]
 
 
-def _normalized(node: onnx.NodeProto, values: Arrays) -> np.ndarray:
+def _normalized(node: onnx.NodeProto, values: Arrays, _result: str) -> np.ndarray:
     """Return what a value is without the mean subtracted: some programs subtract the two after the division."""
     x = np.asarray(values[node.input[0]], np.float64)
     axes = tuple(range(x.ndim))[int(attribute(node, "axis", -1)) :]

@@ -748,6 +748,21 @@ model = keras.Model(x, y - x)
         ({"name": "between", "quantize_input": True, "quantize_output": True},),
     ),
     Finding(
+        "gates of a ConvLSTM whose sums of 1e30 cancel, in a loop that takes its sequence from the graph around it",
+        """
+x = keras.Input((4, 4, 4, 2), name='x')
+y = layers.ConvLSTM2D(2, 2, padding='same', return_sequences=True, name='conv')(x)
+model = keras.Model(x, ops.square(y))
+""",
+        (
+            {"name": "conv", "quantize_config": qdq.LayerQuantizeConfig(weight={"num_bits": 2})},
+            {"name": "Square", "is_keras_class": True, "quantize_input": False, "quantize_output": True},
+        ),
+        "openvino",
+        seed=183,
+        hard=True,
+    ),
+    Finding(
         "an int32 bias of nearly half a step, ten of those of the pair behind it, in one channel of all samples",
         """
 x = keras.Input((3,), name='x')

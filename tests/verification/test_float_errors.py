@@ -33,7 +33,7 @@ def terms(model):
             twin.graph.output.append(helper.make_empty_tensor_value_info(name))
     session = make_session(twin, optimized=False)
     values = run_parts(session, [value.name for value in session.get_outputs()], {"x": X}, {})
-    return error_of(node)(node, values)
+    return error_of(node)(node, values, node.output[0])
 
 
 W = np.array([[1.0, -1.0], [1.0, 1.0], [0.0, 2.0], [0.0, 0.0]], np.float32)
