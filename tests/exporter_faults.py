@@ -105,8 +105,8 @@ IN_PASSES = [
     _pass("keep_means_in_float", "list(_refused(graph))", "[]", "centered", "runs in ONNX Runtime"),
     _pass(
         "keep_weights_in_float",
-        "weight.dtype != np.float32",
-        "weight.dtype == np.float32",
+        "values.dtype == np.float32",
+        "values.dtype != np.float32",
         "partly_float",
         "float weight between two pairs",
     ),

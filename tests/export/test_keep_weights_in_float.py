@@ -15,7 +15,7 @@ from qdq_workbench.onnx_graph.graph import Graph
 from qdq_workbench.onnx_graph.qdq_graph import keeps_in_float
 from qdq_workbench.verification.forms import form_differences, with_shapes
 
-IMAGE, ROW, FRAMES = (8, 8, 4), (6,), (3, 8, 8, 4)
+IMAGE, ROW, STEPS, FRAMES = (8, 8, 4), (6,), (8, 4), (3, 8, 8, 4)
 
 
 def folded(x):
@@ -57,6 +57,9 @@ CASES = {
     "dense": (ROW, lambda: layers.Dense(4, name="x")),
     "dense relu": (ROW, lambda: layers.Dense(4, activation="relu", name="x")),
     "dense norm": (ROW, lambda: normalized),
+    "steps of one axis": (STEPS, lambda: layers.Conv1D(4, 2, name="x")),
+    "transposed, of one axis": (STEPS, lambda: layers.Conv1DTranspose(4, 2, activation="relu", name="x")),
+    "depthwise, of one axis": (STEPS, lambda: layers.DepthwiseConv1D(2, name="x")),
     "steps": (FRAMES, lambda: layers.TimeDistributed(layers.Conv2D(4, 3), name="x")),
 }
 
@@ -191,7 +194,9 @@ def between_pairs(text=""):
         ("cut = Clip (sum)\nagain = Tanh (cut)\nresult = QuantizeLinear (again, scale, zero)", 0),
         ("weight = Identity (other)", 0),
         ("weight = Constant <value = double[2, 2] {1, 2, 3, 4}> ()", 0),
-        ("bias = Reshape (scale, shape)\nshape = Constant <value = int64[1] {1}> ()", 0),
+        ("bias = Reshape (scale, shape)\nshape = Constant <value = int64[1] {1}> ()", 1),
+        ("lain = Constant <value = float[2, 2] {1, 3, 2, 4}> ()\nweight = Transpose (lain)", 1),
+        ("bias = Squeeze (other)", 0),
         ("scale = Constant <value = float[2] {1, 2}> ()\nzero = Constant <value = uint8[2] {3, 4}> ()", 0),
     ],
 )

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 from pass_graphs import assert_same, model_of, operators
 
 from qdq_workbench.export.passes.restore_one_dimensional import PASS, restore_one_dimensional
@@ -76,10 +76,21 @@ def test_every_size_of_a_convolution_loses_the_axis(place, last):
     )
     sizes = {key: node.get(key) for key in ("kernel_shape", "strides", "dilations", "pads")}
     assert sizes == {"kernel_shape": [3], "strides": [2], "dilations": [2], "pads": [1, 2]}
-    # The kernel is reduced by a node, because it may still be an input whose integers come later.
+    # No node: ONNX Runtime would compute it, and take the weight for one to quantize.
+    assert graph.constant(node.inputs[1]).shape == (2, 3, 3)
+    assert node.inputs[2] == "b"
+
+
+def test_a_kernel_whose_integers_come_later_is_reduced_by_a_node():
+    model = around("Conv", 0, kernel=(2, 3, 1, 3), kernel_shape=[1, 3])
+    (kernel,) = [tensor for tensor in model.graph.initializer if len(tensor.dims) == 4]
+    model.graph.initializer.remove(kernel)
+    model.graph.input.append(helper.make_tensor_value_info(kernel.name, TensorProto.FLOAT, kernel.dims))
+    graph = Graph(model)
+    restore_one_dimensional(graph)
+    (node,) = [node for node in graph.nodes if node.op == "Conv"]
     squeeze = graph.producer(node.inputs[1])
     assert (squeeze.op, squeeze.name, graph.shape(squeeze.output)) == ("Squeeze", "c/kernel", (2, 3, 3))
-    assert node.inputs[2] == "b"
 
 
 @pytest.mark.parametrize("last", [True, False], ids=["channels last", "channels first"])

@@ -23,6 +23,7 @@ from qdq_workbench.graph.operators import CLIPS, PROPAGATING, WEIGHTED, operator
 from qdq_workbench.onnx_graph.graph import Graph, Node
 
 _NORMALIZATION = "BatchNormalization"
+_MOVING = operators_of("movement")
 # What ONNX Runtime may fold into a float weight or bias before it looks for such weights.
 _FOLDED = operators_of("arithmetic") | {_NORMALIZATION}
 
@@ -36,19 +37,28 @@ def keep_weights_in_float(graph: Graph) -> None:
 def _quantized_by_runtime(graph: Graph) -> Iterator[tuple[Node, Node]]:
     """Yield the products whose float weights ONNX Runtime would quantize, with the DequantizeLinear before each."""
     for node in graph.sorted_nodes():
-        weight = None if len(node.inputs) < 2 else graph.constant(node.inputs[1])
-        if weight is None or weight.dtype != np.float32 or not _may_be_quantized(graph, node):
+        if len(node.inputs) < 2 or not _is_float_constant(graph, node.inputs[1]) or not _may_be_quantized(graph, node):
             continue
         pair = pair_before(graph, node)
         if pair is not None:
             yield node, pair
 
 
+def _is_float_constant(graph: Graph, tensor: str) -> bool:
+    """Return whether a tensor is a float32 constant, or moved from one: ONNX Runtime computes such a tensor first."""
+    while (moving := graph.producer(tensor)) is not None and moving.op in _MOVING:
+        if any(graph.constant(other) is None for other in moving.inputs[1:] if other):
+            return False
+        tensor = moving.inputs[0]
+    values = graph.constant(tensor)
+    return values is not None and values.dtype == np.float32
+
+
 def _may_be_quantized(graph: Graph, node: Node) -> bool:
     """Return whether a node is, or becomes, of a kind whose float weight is quantized, and a pair stands behind it."""
     if node.domain or node.op not in WEIGHTED:
         return False
-    if len(node.inputs) > 2 and node.inputs[2] and graph.constant(node.inputs[2]) is None:
+    if len(node.inputs) > 2 and node.inputs[2] and not _is_float_constant(graph, node.inputs[2]):
         return False
     passed = _passed_before_pair(graph, node.output)
     # A MatMul in front of a normalization becomes a Gemm.

@@ -119,16 +119,24 @@ def _make_one_dimensional(graph: Graph, node: Node, spatial: int, source: str) -
         node.set("pads", [size for index, size in enumerate(node.get("pads")) if index % 2 != spatial])
     rest = list(node.inputs[1:])
     if rest:
-        axes = graph.add_constant(f"{node.name}/kernel_axes", np.array([2 + spatial], np.int64))
-        # A node, because the kernel is still an input of the graph; `write_weight` applies it to the integers.
-        kernel = graph.shape(rest[0])
-        rest[0] = graph.add("Squeeze", [rest[0], axes], f"{node.name}/kernel").output
-        if kernel is not None:
-            graph.shapes[rest[0]] = (*kernel[: 2 + spatial], *kernel[3 + spatial :])
+        rest[0] = _without_axis(graph, rest[0], 2 + spatial, f"{node.name}/kernel")
     graph.set_inputs(node, [source, *rest])
     old = node.output
     graph.set_output(node, graph.fresh(f"{old}/one_dimensional"))
     graph.shapes.pop(old, None)
+
+
+def _without_axis(graph: Graph, kernel: str, axis: int, name: str) -> str:
+    """Return a kernel without an axis of size 1."""
+    values = graph.constant(kernel)
+    if values is not None:
+        return graph.add_constant(name, np.squeeze(values, axis))
+    # A node, because the kernel is still an input of the graph; `write_weight` applies it to the integers.
+    shape, axes = graph.shape(kernel), graph.add_constant(f"{name}_axes", np.array([axis], np.int64))
+    squeezed = graph.add("Squeeze", [kernel, axes], name).output
+    if shape is not None:
+        graph.shapes[squeezed] = (*shape[:axis], *shape[axis + 1 :])
+    return squeezed
 
 
 def _swapped(shape: tuple[int | None, ...] | None) -> tuple[int | None, ...]:
