@@ -155,8 +155,9 @@ def _way_back(call: tuple[tuple[Any, ...], Mapping[str, Any]]) -> dict[str, Any]
 def _joined(layer: Any, operands: tuple[Any, ...]) -> dict[str, Any]:
     """Return for a merge such as `Add()([x, array])` that it has constants, and the shape of one beside one tensor."""
     joined = operands[0] if operands and isinstance(operands[0], (list, tuple)) else ()
-    is_merge = not {type(layer).__name__, *_parent_classes(type(layer))}.isdisjoint(MERGES)
-    if not is_merge or all(isinstance(operand, TensorRef) for operand in joined):
+    if all(isinstance(operand, TensorRef) for operand in joined):
+        return {}
+    if {type(layer).__name__, *_parent_classes(type(layer))}.isdisjoint(MERGES):
         return {}
     return {JOINS_CONSTANTS: True} | _constant((tuple(joined), {}))
 

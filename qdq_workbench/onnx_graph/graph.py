@@ -364,6 +364,12 @@ def _subgraphs(attribute: onnx.AttributeProto) -> Iterator[onnx.GraphProto]:
         yield from attribute.graphs
 
 
+def node_reads(node: onnx.NodeProto) -> list[str]:
+    """Return the tensors that a node of a file reads, those that its bodies take from around them included."""
+    inside = (body for attribute in node.attribute for body in _subgraphs(attribute))
+    return [name for name in node.input if name] + [name for body in inside for name in outer_reads(body)]
+
+
 def outer_reads(graph: onnx.GraphProto) -> list[str]:
     """Return the tensors that a loop or branch body, nested bodies included, reads from the graphs around it."""
     local = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}

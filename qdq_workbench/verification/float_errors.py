@@ -15,8 +15,8 @@ import onnx
 from onnx import helper
 
 from qdq_workbench.graph.operators import operators_of, operators_where
-from qdq_workbench.onnx_graph.graph import outer_reads
-from qdq_workbench.onnx_graph.qdq_graph import attribute, subgraphs
+from qdq_workbench.onnx_graph.graph import node_reads
+from qdq_workbench.onnx_graph.qdq_graph import attribute
 from qdq_workbench.verification.parts import Arrays
 
 #: The absolute error of functions that saturate, twice the spacing of float32 numbers just above 1; of sums, relative
@@ -49,12 +49,7 @@ def measured(node: onnx.NodeProto) -> Iterator[str]:
     if node.op_type in _SUMS:
         yield _terms(node)
     elif node.op_type not in _SATURATING:
-        yield from reads(node)
-
-
-def reads(node: onnx.NodeProto) -> list[str]:
-    """Return the tensors that an operator reads, those that the body of a loop takes from around it included."""
-    return [name for name in node.input if name] + [name for body in subgraphs(node) for name in outer_reads(body)]
+        yield from node_reads(node)
 
 
 def with_terms(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -93,7 +88,7 @@ def _largest_input(node: onnx.NodeProto, values: Arrays, result: str) -> np.ndar
 
     Where sums cancel, a gate may be open in one program and closed in the other: their results are of one size.
     """
-    read = max([1.0, *(_size(values[name]) for name in reads(node) if name in values)])
+    read = max([1.0, *(_size(values[name]) for name in node_reads(node) if name in values)])
     return np.asarray(min(read, 2 * max(1.0, _size(values[result])) / SPACINGS))
 
 

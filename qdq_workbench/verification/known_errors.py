@@ -17,11 +17,12 @@ import onnx
 from onnx import helper
 
 from qdq_workbench.onnx_graph.batches import first_batch
+from qdq_workbench.onnx_graph.graph import node_reads
 from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE, QDQGraph, attribute
 from qdq_workbench.onnx_graph.sessions import make_session, with_outputs
 from qdq_workbench.quantizers.blocks import spread
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
-from qdq_workbench.verification.float_errors import SPACINGS, error_of, measured, reads, with_terms
+from qdq_workbench.verification.float_errors import SPACINGS, error_of, measured, with_terms
 from qdq_workbench.verification.parts import Arrays, cut_behind, run_parts
 
 Bounds = Callable[[Arrays], Arrays]  # the largest errors by tensor, from the values of tensors by name
@@ -62,7 +63,7 @@ class KnownErrors:
     @functools.cached_property
     def _of_functions(self) -> dict[str, float]:
         found = [(node, error) for node in self._graph.nodes if (error := error_of(node)) is not None]
-        named = ((name, self._graph.constant(name)) for node, _ in found for name in reads(node))
+        named = ((name, self._graph.constant(name)) for node, _ in found for name in node_reads(node))
         constants = {name: value for name, value in named if value is not None}
 
         def bounds(values: Arrays) -> Arrays:

@@ -18,8 +18,7 @@ import onnx
 
 from qdq_workbench.graph.free_names import take_name
 from qdq_workbench.onnx_graph.body_names import all_graphs, bodies_of, nodes_in, rename_in, tensors_in
-from qdq_workbench.onnx_graph.graph import outer_reads
-from qdq_workbench.onnx_graph.qdq_graph import subgraphs
+from qdq_workbench.onnx_graph.graph import node_reads
 
 _Tensor = TypeVar("_Tensor", str, int)
 
@@ -96,9 +95,7 @@ def _sort(graph: onnx.GraphProto) -> None:
     """Sort nodes depth first from the outputs, constants and known shapes by the first read, in bodies too."""
     for body in bodies_of(graph.node):
         _sort(body)  # first, because a node reads what its bodies read
-    reads = [
-        [*node.input, *(tensor for body in subgraphs(node) for tensor in outer_reads(body))] for node in graph.node
-    ]
+    reads = [node_reads(node) for node in graph.node]
     writers = {output: index for index, node in enumerate(graph.node) for output in node.output if output}
     outputs = [value.name for value in graph.output]
     order = depth_first(outputs, reads, writers)
