@@ -110,6 +110,7 @@ IN_PASSES = [
         "partly_float",
         "float weight between two pairs",
     ),
+    _pass("keep_pairs_apart", "list(_merged_by_runtime(graph))", "[]", "partly_float", "two pairs in a row"),
     _pass(
         "to_half",
         "if not half:\n                continue",

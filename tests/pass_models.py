@@ -66,10 +66,11 @@ def in_blocks():
 
 
 def partly_float():
-    """A model with a float weight between two pairs."""
+    """A model with a float weight between two pairs, the second of which another one follows."""
     row = keras.Input((4,), name="row")
     x = layers.Dense(4, activation="relu", name="float")(layers.Dense(4, name="before")(row))
-    return keras.Model(row, layers.Dense(2, name="head")(x))
+    x = layers.Dropout(0.5, name="drop")(x)
+    return keras.Model(row, layers.Dense(2, bias_initializer="normal", name="head")(x))
 
 
 def centered():
@@ -104,7 +105,9 @@ def quantized(make):
     wished = ("partial", qdq.correction.weights_alone(model, 4, 16)) if make is in_blocks else ("full",)
     if make is partly_float:
         wished = ("full", qdq.QuantizationSpec())
-        wished[1].add("float", quantize_weight=False, quantize_output=True)
+        range_ = {"quantizer": "fixed", "symmetric": False, "init_min": 0.0, "init_max": 1.5}
+        config = qdq.LayerQuantizeConfig(output=range_)
+        wished[1].add("float", quantize_weight=False, quantize_output=True, quantize_config=config)
     q_model = qdq.quantize_model(model, *wished, target="onnxruntime")
     qdq.calibrate(q_model, samples(model), verbose=False)
     return q_model

@@ -9,6 +9,7 @@ channels-first, Gemm, pools, pads         passes/, the stage "joined"
 int32 biases, if the target has them      passes/, the stage "int32 biases"
 ReLUs after weights in blocks             passes/, the stage "blocks"
 half precision, if requested              passes/, the stage "half"
+float weights, pairs in a row             passes/, the stages "float weights" and "pairs"
 names, types, checker                     finish.py
 """
 

@@ -7,7 +7,7 @@ integers are those of the quantized model: s' = s * |g|, q' = sign(g) * q (see `
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,10 +22,16 @@ from qdq_workbench.graph.folds import Fold
 from qdq_workbench.graph.kinds import DEPTHWISE, TRANSPOSED
 from qdq_workbench.placement.plan import Placement
 from qdq_workbench.quantizers import numerics
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 
-def encode_activations(q_model: QuantizedModel) -> dict[str, Encoding]:
-    """Return the encoding of every quantized activation tensor; raise UncalibratedError if some have no range."""
+def encode_activations(
+    q_model: QuantizedModel, stored: Callable[[QuantizerSpec], QuantizerSpec] = lambda grid: grid
+) -> dict[str, Encoding]:
+    """Return the encoding of every quantized activation tensor; raise UncalibratedError if some have no range.
+
+    `stored` returns the grid on which the file holds a tensor that the plan has on another one.
+    """
     # First: calibration sets no range of a quantizer without a grid, so the advice below would not help.
     own = [layer for layer in q_model.activation_quantizers if not layer.quantizer.has_grid]
     if own:
@@ -46,8 +52,9 @@ def encode_activations(q_model: QuantizedModel) -> dict[str, Encoding]:
     encodings = {}
     for tensor in q_model.plan.tensors:
         if tensor.kind == "activation":
-            qparams = numerics.qparams_from_range(*ranges[tensor.name], tensor.quantizer)
-            encodings[tensor.name] = Encoding(qparams.scale, qparams.zero_point, tensor.quantizer)
+            grid = stored(tensor.quantizer)
+            qparams = numerics.qparams_from_range(*ranges[tensor.name], grid)
+            encodings[tensor.name] = Encoding(qparams.scale, qparams.zero_point, grid)
     return encodings
 
 

@@ -160,7 +160,7 @@ def build_proto(
     present state; the one that is needed is taken from them or added.
     """
     q_model = in_float32(q_model)
-    activations = encode_activations(q_model)
+    activations = encode_activations(q_model, target.activation_in_file)
     cut = cut_model(q_model, fold=True, bake_weights=False, take_out_recurrent=True)
     weights = encode_weights(q_model, cut.folds, cut.biases, activations)
     safe_point()

@@ -20,5 +20,6 @@ def stages_for(target: Target, *, half: bool) -> tuple[order.Stage, ...]:
         order.HARD_SIGMOIDS: target.joins_hard_sigmoids,
         order.HALF: half,
         order.FLOAT_WEIGHTS: target.quantizes_float_weights,
+        order.PAIRS: target.merges_pairs,
     }
     return tuple(stage for stage, runs in wanted.items() if runs)

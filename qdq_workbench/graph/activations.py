@@ -49,3 +49,10 @@ def _relu_name(node: Node) -> str:
     if maximum is None:
         return "relu"
     return "relu6" if float(maximum) == 6.0 else "clipped_relu"
+
+
+def maximum_of(node: Node, activation: str) -> float | None:
+    """Return the maximum of a ReLU with one, by the name of the activation that a node applies; None for others."""
+    if activation == "relu6":
+        return 6.0
+    return float(node.settings["max_value"]) if activation == "clipped_relu" else None

@@ -9,6 +9,9 @@ only if no value is negative.
 
 from __future__ import annotations
 
+import math
+
+from qdq_workbench.graph.activations import maximum_of
 from qdq_workbench.graph.kinds import classes_where
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import JOINS_CONSTANTS, is_product, pads_with_zeros, vanishes
@@ -52,6 +55,25 @@ def _keeps(node: Node) -> bool:
         return False
     # A joined constant may be negative.
     return not node.settings.get(JOINS_CONSTANTS)
+
+
+def ceiling(graph: ModelGraph, tensor: str) -> float:
+    """Return the maximum of the ReLU behind which a tensor lies; infinity without one.
+
+    The layers of `is_never_negative` keep it; of several joined tensors the largest counts.
+    """
+    return graph.once(_ceilings).get(tensor, math.inf)
+
+
+def _ceilings(graph: ModelGraph) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for node in graph.nodes:
+        own = maximum_of(node, node.activation_name) if _makes(node) else None
+        if own is None and _keeps(node):
+            own = max((found.get(name, math.inf) for name in node.inputs), default=None)
+        if own is not None:
+            found.update(dict.fromkeys(node.outputs, own))
+    return found
 
 
 def is_gate(graph: ModelGraph, tensor: str) -> bool:

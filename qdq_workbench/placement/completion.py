@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 
 from qdq_workbench.graph.kinds import ARITHMETIC
 from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.never_negative import is_never_negative
+from qdq_workbench.graph.never_negative import ceiling, is_never_negative
 from qdq_workbench.graph.op_kinds import (
     MASKED,
     producer_in_file,
@@ -103,7 +103,7 @@ class _Completion:
                 *map(self._in_file, node.inputs),
                 *(tensor for tensor in node.outputs if tensor in self._paired),
             )
-            if not target.relu_needs_zero or self._agree_in_sign(tensors):
+            if not target.relu_needs_zero or self._agree_in_ends(tensors):
                 self._join(*tensors)
 
     def _may_complete(self, node: Node) -> bool:
@@ -199,15 +199,16 @@ class _Completion:
             self._leaders[other] = first
         self._leaders.setdefault(first, first)
 
-    def _agree_in_sign(self, tensors: Iterable[str]) -> bool:
-        """Return whether all tensors in the scale groups of some tensors are never negative, or none of them is.
+    def _agree_in_ends(self, tensors: Iterable[str]) -> bool:
+        """Return whether the tensors in the scale groups of some tensors are all never negative, and have one maximum.
 
-        A ReLU is fused only if 0 is the lowest integer of its pair, which a range shared with negative values
-        prevents.
+        Or none of them is. A ReLU is fused only if 0 is the lowest integer of its pair, which a range shared with
+        negative values prevents, and if no integer stands for more than its maximum.
         """
         leaders = {self._leader(tensor) for tensor in tensors}
         members = [tensor for tensor in self._leaders if self._leader(tensor) in leaders]
-        return len({is_never_negative(self._graph, tensor) for tensor in (*leaders, *members, *tensors)}) == 1
+        every = {*leaders, *members, *tensors}
+        return len({(is_never_negative(self._graph, name), ceiling(self._graph, name)) for name in every}) == 1
 
     def _leader(self, tensor: str) -> str:
         while self._leaders.get(tensor, tensor) != tensor:

@@ -1,9 +1,9 @@
 """The ReLU or Clip directly behind a matrix product, with which ONNX Runtime forms no integer kernel of the product.
 
 The runtime matches a ReLU or Clip with one reader as a part of the product in front of it, and leaves the product in
-float unless a QuantizeLinear behind makes the ReLU or Clip unnecessary. One that has two readers, or is an output of
-the model, is not matched: the product returns floats. The Clip in front of a pair whose grid leaves out values of its
-integer type is matched too, and is never unnecessary.
+float unless a QuantizeLinear behind makes the ReLU or Clip unnecessary (`remaining_clips`). One that has two readers,
+or is an output of the model, is not matched: the product returns floats. The Clip in front of a pair whose grid leaves
+out values of its integer type is matched too, and is never unnecessary.
 
 Nor does it form one where a QuantizeLinear is not all that reads the product.
 """
@@ -17,6 +17,7 @@ from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.facts import PlanFacts
 from qdq_workbench.runtimes.inner_layers import is_moved, own_activation, owns_bias
 from qdq_workbench.runtimes.propagation import propagation_of
+from qdq_workbench.runtimes.remaining_clips import why_remains
 
 _CLIPPING = get_target("onnxruntime").fused_activations
 # What reads its input several times, as tf2onnx writes it. A reader that is not listed counts once, which at worst
@@ -52,8 +53,8 @@ def float_behind_clip(facts: PlanFacts, node: Node) -> str | None:
         tensor = _result(facts, node)
         if tensor is None or not facts.is_paired(tensor) or propagation.clip_behind(tensor) is None:
             return None
-    alone = propagation.pair_behind(tensor) is None and _reads(facts, tensor) == 1
-    return tensor if alone else None
+    stays = propagation.pair_behind(tensor) is None or why_remains(facts, tensor) is not None
+    return tensor if stays and _reads(facts, tensor) == 1 else None
 
 
 def partly_quantized_result(facts: PlanFacts, node: Node) -> str | None:

@@ -36,6 +36,7 @@ from qdq_workbench.runtimes.inner_layers import (
 )
 from qdq_workbench.runtimes.judge_layers import SPLIT_ACTIVATIONS, Verdict, judge_layers
 from qdq_workbench.runtimes.propagation import PASSED, propagation_of
+from qdq_workbench.runtimes.remaining_clips import why_remains
 from qdq_workbench.runtimes.verdict import Fix, LayerExplanation, Rule
 
 _TARGET = get_target("onnxruntime")
@@ -80,6 +81,11 @@ RULES = {
             "CLIP",
             "No integer kernel is formed in front of the Clip to a grid that leaves out values of its integer type: "
             "of fewer than 8 bits, or narrow.",
+        ),
+        _rule(
+            "RELU",
+            "A ReLU is computed in float, and what is in front of it too, unless its pair makes it unnecessary: 0 is "
+            "the lowest integer, and no integer stands for more than its maximum.",
         ),
         _rule(
             "FOLD",
@@ -178,6 +184,8 @@ def _activation(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
     apart = clipped_result(facts, producer) is None and levels_of_steps(producer) == 0
     if multiplies_matrices(producer) and (apart or not paired):
         return "ACTIVATION", f"it follows floats: {_why_floats(facts, producer)}", []
+    if remains := _remaining(facts, node.outputs[0]):
+        return remains
     if producer.name in integer and _behind(facts, producer) == node.outputs[0]:
         return "FUSED", f"computed by the integer kernel of {producer.name!r}", []
     if producer.is_operation and producer.inputs and producer.name not in integer:
@@ -230,7 +238,14 @@ def _behind(facts: PlanFacts, node: Node) -> str:
     return facts.behind(node, _TARGET.fused_activations)
 
 
+def _remaining(facts: PlanFacts, tensor: str) -> Verdict | None:
+    found = why_remains(facts, tensor)
+    return None if found is None else ("RELU", found[0], [found[1]])
+
+
 def _output(facts: PlanFacts, tensor: str, reason: str) -> Verdict:
+    if remains := _remaining(facts, tensor):
+        return remains
     if propagation_of(facts).pair_behind(tensor) is not None:
         return "INTEGER", reason, []
     producer = facts.graph.producer(tensor).layer
@@ -297,6 +312,8 @@ def _product_of_integers(facts: PlanFacts, node: Node, reason: str) -> Verdict:
     tensor = parted if clipped is None else clipped
     if tensor is None:
         return "INTEGER", reason, []
+    if remains := _remaining(facts, tensor):
+        return remains
     producer = facts.graph.producer(tensor).layer
     fix = {"name": producer, "quantize_output": True}
     if producer != node.layer:

@@ -8,20 +8,18 @@ Measured with 1.31 (`tests/runtimes/test_propagation.py`), for such an operation
     all through one pair                 integers if one scale     integers if nothing else reads the input
     several pairs, or some without one   float                     float
 
-A pair that moved backwards counts like one that was placed there. The runtime merges two pairs in a row into one, with
-the range that both can represent, if nothing else reads the first.
+A pair that moved backwards counts like one that was placed there. Of two pairs in a row the first is written and the
+second is read; a file keeps them apart (`export/passes/keep_pairs_apart.py`).
 
 In front of a pair whose grid leaves out values of its integer type (of fewer than 8 bits, or narrow) stands a Clip,
 through which no pair moves: what is in front of it is read by a float operation (`tests/runtimes/test_few_bits.py`).
-Where a pair of 8 bits follows such a pair directly, both are merged, and then the ranges decide whether the Clip stays;
-these are not in a plan, so it counts as one that stays.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from qdq_workbench.graph.kinds import GLOBAL_MAXIMA, MAXIMA, RESHAPINGS
 from qdq_workbench.graph.model_graph import Node
@@ -31,6 +29,8 @@ from qdq_workbench.placement.plan import Placement
 from qdq_workbench.placement.settings import grid_of, method_of
 from qdq_workbench.runtimes.facts import PlanFacts
 from qdq_workbench.runtimes.inner_layers import operands
+from qdq_workbench.spec.quantizer_method import QuantizerMethod
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 PASSED = (*MAXIMA, *RESHAPINGS)
 # Their outputs hold the values of their inputs, and perhaps zeros, which every range contains: the range is the same.
@@ -38,6 +38,16 @@ _SAME_VALUES = (*RESHAPINGS, "UpSampling2D")
 
 Scale = tuple[Any, ...]
 Settings = tuple[Any, ...]  # the grid and the method of a pair
+
+
+class Range(NamedTuple):
+    """What a plan knows of the range of a pair: the tensors whose values it holds, the grid, and the method."""
+
+    tensors: tuple[str, ...]
+    grid: QuantizerSpec
+    method: QuantizerMethod | None
+
+
 _CLIP = "clip"  # the first element of the scale of a pair behind a Clip
 
 
@@ -51,7 +61,7 @@ class Propagation:
     def __init__(self, facts: PlanFacts) -> None:
         self._graph = facts.graph
         self._plan = facts.plan
-        self._scales: dict[str, Scale] = {}  # by the name of a pair
+        self._in_file = facts.plan.target_object.activation_in_file
         self._same_as, self._chosen_from = self._origins(), self._origins(*MAXIMA, *GLOBAL_MAXIMA)
         self._origin_of_group: dict[str, str | None] = {}  # by the pair that has its range
         self._members: dict[str, list[str]] = {}  # by the pair that has the range of a group, the tensors of the group
@@ -60,7 +70,7 @@ class Propagation:
         for pair in facts.plan.tensors:
             if pair.name in owners:
                 self._members.setdefault(owners[pair.name], []).append(pair.tensor)
-                self._settings_of_owner[owners[pair.name]] = (pair.quantizer, pair.method)
+                self._settings_of_owner[owners[pair.name]] = (self._in_file(pair.quantizer), pair.method)
         # Scales of readers depend on later nodes, scales of inputs on earlier ones: one pass in each direction.
         self._readers: dict[str, frozenset[Scale | None]] = {}
         for node in reversed(self._graph.nodes):
@@ -78,6 +88,12 @@ class Propagation:
         """Return the pair with a Clip in front of it that is all that a tensor reaches; None if there is none."""
         found = self._only_reader(tensor)
         return found[1] if found is not None and _is_clip(found) else None
+
+    def range_of(self, scale: Scale) -> Range:
+        """Return what the plan knows of the range of the pair of a scale."""
+        if scale[0] == "group":
+            return Range(tuple(self._members[scale[1]]), *self._settings_of_owner[scale[1]])
+        return Range((scale[1],), *scale[2:])
 
     def is_partly_quantized(self, tensor: str) -> bool:
         """Return whether a tensor reaches a QuantizeLinear, and is read by something else or another one as well."""
@@ -125,7 +141,7 @@ class Propagation:
         return self._plan.output_placement(result) is None and self._settings_behind(result) <= {settings}
 
     def _placed(self, own: Mapping[str, Any] | None) -> Settings:
-        return grid_of(self._plan.target_object.activation, own), method_of(own, "activation")
+        return self._in_file(grid_of(self._plan.target_object.activation, own)), method_of(own, "activation")
 
     def _settings_behind(self, tensor: str) -> set[Settings]:
         """Return the settings that a pair on a tensor may get, its own ones and those of its readers, if they agree."""
@@ -137,12 +153,12 @@ class Propagation:
         return found
 
     def _settings(self, scale: Scale) -> Settings:
-        """Return grid and method of the pair of a scale; the scale where several pairs are merged into one."""
+        """Return grid and method of the pair of a scale."""
         if scale[0] == "group":
             return self._settings_of_owner[scale[1]]
         if _is_clip(scale):
-            return scale[1].quantizer, scale[1].method
-        return scale[2:] if scale[0] == "values" else scale
+            return self._in_file(scale[1].quantizer), scale[1].method
+        return scale[2:]
 
     def _scales_of_readers(self, tensor: str) -> frozenset[Scale | None]:
         """Return the scales through which a tensor is read; None is among them if it is read without a pair too."""
@@ -188,63 +204,19 @@ class Propagation:
         return None
 
     def _scale(self, placement: Placement) -> Scale:
-        """Return a key of the scale of a pair; pairs in a row with different scales get one key of their own."""
-        name = self._plan.pair_of(placement).name
-        if name in self._scales:
-            return self._scales[name]
-        first = placement
-        # From the first pair on, so that every pair of a row finds the same key.
-        while found := self._pair_before(first):
-            first = found
-        row = [first]
-        while found := self._next_pair(row[-1]):
-            row.append(found)
-        scales = dict.fromkeys(self._own_scale(each) for each in row)
-        scale = next(iter(scales)) if len(scales) == 1 else ("merged", *scales)
-        self._scales.update({self._plan.pair_of(each).name: scale for each in row})
-        return self._scales[name]
-
-    def _next_pair(self, placement: Placement) -> Placement | None:
-        """Return the pair that follows directly if nothing else reads the outputs of both; else None."""
-        tensor = placement.tensor
-        readers = self._graph.readers(tensor)
-        if tensor in self._graph.outputs or len(readers) != 1 or not vanishes(readers[0][0]):
-            return None
-        result = readers[0][0].outputs[0]
-        for_all = self._plan.output_placement(result)
-        found = [self._read_by(reader) for reader in self._graph.readers(result)]
-        if for_all is not None and (result in self._graph.outputs or not found):
-            found.append(for_all)
-        pairs = {None if each is None else self._plan.pair_of(each).name for each in found}
-        one = len(pairs) == 1 and None not in pairs and (for_all or result not in self._graph.outputs)
-        return found[0] if one and found[0] is not None and found[0].quantizer.fills_type else None
-
-    def _read_by(self, reader: tuple[Node, int]) -> Placement | None:
-        return self._plan.input_placement(reader[0].name, reader[1])
-
-    def _pair_before(self, placement: Placement) -> Placement | None:
-        """Return the pair directly before another if both are merged; else None."""
-        node = self._graph.producer(placement.tensor)
-        if not vanishes(node):
-            return None
-        before = self._plan.input_placement(node.name, 0)
-        follows = self._next_pair(before) if before is not None else None
-        same = follows is not None and self._plan.pair_of(follows).name == self._plan.pair_of(placement).name
-        return before if same else None
-
-    def _own_scale(self, placement: Placement) -> Scale:
         """Return a key of the scale of a pair in the file: pairs with the same values and the same grid share it."""
         pair = self._plan.pair_of(placement)
         owner = self._plan.range_owners[pair.name]
+        settings = self._in_file(pair.quantizer), pair.method
         if pair.scale_group is None:
-            return "values", self._same_as[pair.tensor], pair.quantizer, pair.method
+            return "values", self._same_as[pair.tensor], *settings
         if owner not in self._origin_of_group:
             members = self._members[owner]
             chosen = {self._chosen_from[member] for member in members}
             same = len(chosen) == 1 and chosen <= {self._same_as[member] for member in members}
             self._origin_of_group[owner] = chosen.pop() if same else None  # maxima do not widen the range of values
         origin = self._origin_of_group[owner]
-        return ("group", owner) if origin is None else ("values", origin, pair.quantizer, pair.method)
+        return ("group", owner) if origin is None else ("values", origin, *settings)
 
     def _origins(self, *choosing: str) -> dict[str, str]:
         """Return, by tensor, the tensor whose values it holds, perhaps moved, padded or chosen from by some layers."""

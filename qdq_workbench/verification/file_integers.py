@@ -50,8 +50,9 @@ def pair_differences(found: Mapping[str, QDQPair], q_model: QuantizedModel) -> I
         pair = found.get(tensor.name)
         if tensor.kind != "activation" or pair is None:
             continue
-        qparams = numerics.qparams_from_range(*ranges[tensor.name], tensor.quantizer)
-        wanted = expected_structure({tensor.name: Encoding(qparams.scale, qparams.zero_point, tensor.quantizer)}, {})
+        stored = q_model.plan.target_object.activation_in_file(tensor.quantizer)
+        qparams = numerics.qparams_from_range(*ranges[tensor.name], stored)
+        wanted = expected_structure({tensor.name: Encoding(qparams.scale, qparams.zero_point, stored)}, {})
         yield (
             tensor.name,
             "; ".join(

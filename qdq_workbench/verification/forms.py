@@ -21,6 +21,7 @@ from qdq_workbench.verification.layer_forms import layer_differences
 from qdq_workbench.verification.loops import loop_differences
 from qdq_workbench.verification.product_forms import product_differences
 from qdq_workbench.verification.report import Check, check_of, first_few
+from qdq_workbench.verification.rows_of_pairs import row_differences
 from qdq_workbench.verification.typed_file import TypedFile
 
 
@@ -55,3 +56,4 @@ def form_differences(plan: PlacementPlan, typed: onnx.ModelProto) -> Iterator[st
     file = TypedFile(plan, typed)
     yield from product_differences(file)
     yield from layer_differences(file, standard_opset(typed))
+    yield from row_differences(file)

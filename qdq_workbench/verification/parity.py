@@ -237,10 +237,11 @@ class Parity:
 
     @functools.cached_property
     def _activation_grids(self) -> list[tuple[Any, numerics.QParams]]:
-        ranges = self._q_model.activation_ranges()
+        ranges, plan = self._q_model.activation_ranges(), self._q_model.plan
+        stored = plan.target_object.activation_in_file
         return [
-            (tensor, numerics.qparams_from_range(*ranges[tensor.name], tensor.quantizer))
-            for tensor in self._q_model.plan.tensors
+            (tensor, numerics.qparams_from_range(*ranges[tensor.name], stored(tensor.quantizer)))
+            for tensor in plan.tensors
             if tensor.kind == "activation"
         ]
 

@@ -49,7 +49,8 @@ def grid_differences(plan: PlacementPlan, proto: onnx.ModelProto) -> Iterator[st
         if node is None or found is None:
             continue
         scale, zero = found
-        of_weight, spec = tensor.kind == "weight", tensor.quantizer
+        of_weight = tensor.kind == "weight"
+        spec = tensor.quantizer if of_weight else plan.target_object.activation_in_file(tensor.quantizer)
         wanted = str(storage_dtype(spec))
         if of_weight and is_packed(spec, opset):
             wanted = "int4" if spec.signed else "uint4"

@@ -234,14 +234,17 @@ def made_up(plan, seed: int = 0) -> dict[str, Encoding]:
         if tensor.kind != "activation":
             continue
         low, high = _range_of(plan.graph, tensor.tensor, seed)
+        if tensor.method is not None and tensor.method.name == "fixed":
+            low, high = (tensor.method.arguments[end] for end in ("init_min", "init_max"))
         owner = owners[tensor.name]
         before = ends.get(owner, (low, high))
         ends[owner] = min(low, before[0]), max(high, before[1])
     encodings = {}
     for tensor in plan.tensors:
         if tensor.kind == "activation":
-            found = numerics.qparams_from_range(*ends[owners[tensor.name]], tensor.quantizer)
-            encodings[tensor.name] = Encoding(found.scale, found.zero_point, tensor.quantizer)
+            stored = plan.target_object.activation_in_file(tensor.quantizer)
+            found = numerics.qparams_from_range(*ends[owners[tensor.name]], stored)
+            encodings[tensor.name] = Encoding(found.scale, found.zero_point, stored)
     return encodings
 
 

@@ -23,7 +23,7 @@ import onnx
 from agreement.fast_export import FastExport
 from agreement.networks import application_names, build
 from agreement.statuses import compare
-from agreement.toggles import random_plan
+from agreement.toggles import other_grids_plan, random_plan
 from predecessor_networks import network_names
 from project import ROOT
 
@@ -82,7 +82,12 @@ def one(export: FastExport, name: str, result: dict) -> None:
         result: What was counted so far; it is changed.
     """
     number = result["plans"]
-    plan = random_plan(export.graph, np.random.default_rng([zlib.crc32(name.encode()), number]), plain=number == 0)
+    generator = np.random.default_rng([zlib.crc32(name.encode()), number])
+    plan = (
+        other_grids_plan(export.graph, generator)
+        if number % 3 == 2
+        else random_plan(export.graph, generator, plain=number == 0)
+    )
     file = export.build(plan, seed=number)
     if number % 2:
         fix_batch(file)

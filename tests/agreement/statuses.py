@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx
 
-from qdq_workbench.onnx_graph.qdq_graph import NARROWING
+from qdq_workbench.onnx_graph.qdq_graph import NARROWING, keeps_in_float
 from qdq_workbench.verification.integer_kernels import (
     _LAYOUT_SUFFIX,
     COMPUTE_OPS,
@@ -111,7 +111,8 @@ class _Fates:
     def _of_node(self, node: onnx.NodeProto) -> list[str]:
         if node.output[0] not in self._floats or node.name.endswith(("/QuantizeLinear", "/DequantizeLinear")):
             return []
-        if f"{node.name.removesuffix(NARROWING)}/QuantizeLinear" in self._pairs:  # the Clip of a pair, not of a layer
+        # The Clip of a pair, not of a layer, and one that only keeps operators apart.
+        if f"{node.name.removesuffix(NARROWING)}/QuantizeLinear" in self._pairs or keeps_in_float(node):
             return []
         name = _LAYOUT_SUFFIX.sub("", node.name)
         if node.op_type in _MOVING:

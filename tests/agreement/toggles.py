@@ -1,6 +1,7 @@
 """Random plans: layers switched in random ways, with and without the automatic case, densely and sparsely.
 
-The same with few bits: targets whose grids have fewer than 8, and layers with settings of their own.
+The same with few bits: targets whose grids have fewer than 8, and layers with settings of their own. And with other
+grids of 8 bits: signed, symmetric, of a fixed range.
 """
 
 from __future__ import annotations
@@ -56,6 +57,39 @@ def random_spec(graph, generator: np.random.Generator) -> qdq.QuantizationSpec:
             flags = {key: bool(generator.random() < 0.6) for key in ("quantize_input", "quantize_weight")}
             spec.add(layer, **flags, quantize_output=bool(generator.random() < 0.3))
     return spec
+
+
+def other_grids_plan(graph, generator: np.random.Generator) -> qdq.PlacementPlan:
+    """Return a plan for ONNX Runtime in which random grids are symmetric or have a fixed range, and all may be signed.
+
+    Args:
+        graph: The model's graph.
+        generator: Where the randomness comes from.
+    """
+    signed = bool(generator.random() < 0.5)
+    while True:
+        # A pair on an output, all of whose readers have grids of their own, is refused.
+        with contextlib.suppress(qdq.errors.SpecError):
+            return _other_grids_plan(graph, generator, signed)
+
+
+def _other_grids_plan(graph, generator: np.random.Generator, signed: bool) -> qdq.PlacementPlan:
+    spec, cases = random_wishes(graph, generator)
+    target = qdq.targets.get_target("onnxruntime")
+    for layer in graph.layers:
+        if find_default(graph.calls(layer)[0]) is not None and generator.random() < 0.3:
+            site = "activation" if generator.random() < 0.6 else "output"
+            config = qdq.LayerQuantizeConfig(**{site: {"signed": signed, **_range(generator)}})
+            spec.add(layer, quantize_config=config, quantize_output=site == "output")
+    target = dataclasses.replace(target, activation=target.activation.replace(signed=signed))
+    return qdq.plan_placement(graph, "full", spec, cases, target=target)
+
+
+def _range(generator: np.random.Generator) -> dict[str, object]:
+    if generator.random() < 0.4:
+        return {"symmetric": True}
+    low, high = (-1.0, 2.0) if generator.random() < 0.4 else (0.0, float(generator.choice([3.0, 6.0, 9.0])))
+    return {"quantizer": "fixed", "symmetric": False, "init_min": low, "init_max": high}
 
 
 def few_bits_plan(graph, generator: np.random.Generator) -> qdq.PlacementPlan:

@@ -107,9 +107,12 @@ def cut_once(q_model, **options):
     return _CUTS[key][1]
 
 
+STAGES = ("OPENED", "FLOAT", "JOINED", "INT32_BIASES", "BLOCKS", "HARD_SIGMOIDS", "HALF", "FLOAT_WEIGHTS", "PAIRS")
+
+
 def with_pass(building, monkeypatch, name, change):
     """Let the stages of an export run a changed pass in place of the one of that name."""
-    for stage in ("OPENED", "FLOAT", "JOINED", "INT32_BIASES", "BLOCKS", "HARD_SIGMOIDS", "HALF", "FLOAT_WEIGHTS"):
+    for stage in STAGES:
         known = getattr(order, stage)
         passes = tuple(p if p.name != name else dataclasses.replace(p, run=change(p.run)) for p in known.passes)
         changed = dataclasses.replace(known, passes=passes)

@@ -8,11 +8,12 @@ import pytest
 from agreement.fast_export import FastExport
 from agreement.networks import SMALL, build
 from agreement.statuses import compare
-from agreement.toggles import random_plan
+from agreement.toggles import other_grids_plan, random_plan
 
 import qdq_workbench as qdq
 
 PLANS = 12
+OTHER_GRIDS = 4
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -25,3 +26,7 @@ def test_random_plans(name, tmp_path):
         assert differing == [], (number, plan.summary())
         total += compared
     assert total >= 3 * PLANS
+    for number in range(OTHER_GRIDS):
+        plan = other_grids_plan(export.graph, np.random.default_rng([12, number]))
+        _, differing = compare(qdq.explain(plan), export.build(plan, seed=number), tmp_path)
+        assert differing == [], (number, plan.summary())

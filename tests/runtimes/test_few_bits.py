@@ -79,6 +79,11 @@ def test_random_plans(name, opset, tmp_path):
     assert rules >= {"ORT-CLIP", "ORT-INTEGER", *(["ORT-GRID"] if opset == 21 else [])}
 
 
+def name_of(kind, narrow):
+    """The names of the layers of a case, which are also those of the nodes in the file."""
+    return f"{kind}.{narrow}.{{}}".replace(" ", "_")
+
+
 @pytest.fixture(scope="module")
 def clipped(tmp_path_factory):
     """The explanation of every operation in front of every kind of Clip, and the layers where the runtime disagrees."""
@@ -86,21 +91,23 @@ def clipped(tmp_path_factory):
     image = keras.Input((8, 8, 4), name="image")
     outputs, spec = [], qdq.QuantizationSpec()
     for kind, narrow in CLIPPED:
-        n = f"{kind}.{narrow}.{{}}".format
+        n = name_of(kind, narrow).format
         result = OPERATIONS[kind][0](layers.Conv2D(4, 3, padding="same", name=n("first"))(image), n)
         outputs.append(layers.Dense(3, name=n("last"))(result))
         spec.add(n("last"), quantize_config=qdq.LayerQuantizeConfig(activation=NARROW[narrow]))
     model = keras.Model(image, outputs)
     q_model = quantized(model, quantization_spec=spec, custom_qdq_cases=[qdq.AutoQDQCase()], target="onnxruntime")
-    _, differing = compare(q_model, tmp_path_factory.mktemp("clipped") / "model.onnx")
+    compared, differing = compare(q_model, tmp_path_factory.mktemp("clipped") / "model.onnx")
+    assert compared >= 3 * len(CLIPPED)
     return qdq.explain(q_model), differing
 
 
 @pytest.mark.parametrize(("kind", "narrow"), CLIPPED)
 def test_what_stands_in_front_of_a_clip(kind, narrow, clipped):
     explanation, differing = clipped
-    found, rule = explanation.for_layer(f"{kind}.{narrow}.x"), OPERATIONS[kind][1]
-    assert [entry for entry in differing if entry[0].startswith(f"{kind}.{narrow}.")] == []
+    n = name_of(kind, narrow).format
+    found, rule = explanation.for_layer(n("x")), OPERATIONS[kind][1]
+    assert [entry for entry in differing if entry[0].startswith(n(""))] == []
     assert found.rule == rule
     if rule == "ORT-CLIP":
         assert narrow in found.reason

@@ -8,6 +8,7 @@ from onnx import TensorProto, helper
 from qdq_files import FileMaker
 
 from qdq_workbench.onnx_graph.qdq_graph import QDQGraph
+from qdq_workbench.placement.targets import get_target
 from qdq_workbench.quantizers.bias_room import least_weight_scale
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 from qdq_workbench.verification.file_integers import (
@@ -103,7 +104,7 @@ class TestBiases:
 class TestPairs:
     def model(self, low, high, spec, name="image", kind="activation"):
         tensor = types.SimpleNamespace(name=name, kind=kind, quantizer=spec)
-        plan = types.SimpleNamespace(tensors=[tensor])
+        plan = types.SimpleNamespace(tensors=[tensor], target_object=get_target("onnxruntime"))
         return types.SimpleNamespace(plan=plan, activation_ranges=lambda: {name: (low, high)})
 
     spec = QuantizerSpec(signed=False, symmetric=False)
@@ -111,6 +112,11 @@ class TestPairs:
     def differences(self, pair, **model):
         given = {"low": 0.0, "high": 255.0, "spec": self.spec, **model}
         return dict(pair_differences({"image": pair}, self.model(**given)))
+
+    def test_a_signed_pair_is_stored_as_an_unsigned_one(self):
+        spec = QuantizerSpec(signed=True, symmetric=False)
+        assert self.differences(QDQPair("image", 1.0, 0, "uint8"), spec=spec) == {"image": ""}
+        assert self.differences(QDQPair("image", 1.0, -128, "int8"), spec=spec) != {"image": ""}
 
     def test_a_pair_follows_from_the_range(self):
         assert self.differences(QDQPair("image", 1.0, 0, "uint8")) == {"image": ""}

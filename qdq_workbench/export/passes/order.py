@@ -22,6 +22,7 @@ from qdq_workbench.export.passes import (
     keep_biases_of_sequences_apart,
     keep_clips_from_blocks,
     keep_means_in_float,
+    keep_pairs_apart,
     keep_weights_in_float,
     move_to_channels_first,
     quantize_biases,
@@ -120,7 +121,8 @@ FLOAT_WEIGHTS = Stage(
     "finished, for runtimes that quantize float weights themselves",
     (keep_weights_in_float.PASS,),
 )
-STAGES = (OPENED, FLOAT, JOINED, INT32_BIASES, BLOCKS, HARD_SIGMOIDS, HALF, FLOAT_WEIGHTS)
+PAIRS = Stage("pairs", "finished, for runtimes that merge pairs in a row", (keep_pairs_apart.PASS,))
+STAGES = (OPENED, FLOAT, JOINED, INT32_BIASES, BLOCKS, HARD_SIGMOIDS, HALF, FLOAT_WEIGHTS, PAIRS)
 
 
 def unfinished(graph: Graph, last: Iterable[Stage]) -> list[tuple[GraphPass, Node]]:

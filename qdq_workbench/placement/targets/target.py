@@ -12,6 +12,7 @@ from qdq_workbench.errors import TargetError, first_line
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 _BIASES = ("float", "int32")
+_BYTE = 8
 _NEAR = 0.6  # least similarity of a misspelt name to a target's name
 
 
@@ -28,6 +29,8 @@ class Target:
         activation: The grid of activation tensors.
         weight: The grid of weights; the axis is filled in per weight.
         bias: "int32" if biases are stored as integers with scale `input scale * weight scale`, else "float".
+        unsigned_activations: Whether a file holds signed activations of up to 8 bits as unsigned integers, with a zero
+            point that is larger by as much, because the runtime's kernels take no others: the values are the same.
         integer_kinds: Node kinds with an integer kernel that needs a pair on the output tensor as well.
         float_output_kinds: Of those, the kinds whose kernel may also return float values (so that a missing
             output pair does not keep the layer in float).
@@ -50,6 +53,8 @@ class Target:
             that a file holds the ReLU as a maximum.
         quantizes_float_weights: Whether the runtime itself quantizes a float weight between two pairs, so that a file
             has a Clip in front of such a product, which prevents it.
+        merges_pairs: Whether the runtime merges two pairs in a row into one with another range, so that a file has a
+            Clip between them, which prevents it.
         joins_hard_sigmoids: Whether a HardSigmoid is faster than its three steps, so that a file has the one operator;
             other runtimes fuse the steps.
         slow_transposes: Whether a change of layout takes longer than a layer normalization in separate operators, so
@@ -73,6 +78,7 @@ class Target:
     activation: QuantizerSpec
     weight: QuantizerSpec
     bias: Literal["float", "int32"]
+    unsigned_activations: bool = False
     integer_kinds: frozenset[str] = frozenset()
     float_output_kinds: frozenset[str] = frozenset()
     same_scale_kinds: frozenset[str] = frozenset()
@@ -88,6 +94,7 @@ class Target:
     whole_blocks: bool = False
     relu_hides_blocks: bool = False
     quantizes_float_weights: bool = False
+    merges_pairs: bool = False
     joins_hard_sigmoids: bool = False
     slow_transposes: bool = False
     file: Literal["onnx", "tflite"] = "onnx"
@@ -103,6 +110,10 @@ class Target:
                 f"'float'. Received: name={self.name!r}, activation={self.activation!r}, weight={self.weight!r}, "
                 f"bias={self.bias!r}"
             )
+
+    def activation_in_file(self, grid: QuantizerSpec) -> QuantizerSpec:
+        """Return the grid on which a file holds an activation that a plan has on `grid`; the values are the same."""
+        return grid.replace(signed=False) if self.unsigned_activations and grid.num_bits <= _BYTE else grid
 
     def to_dict(self) -> dict[str, Any]:
         """Return the target as a JSON-compatible dictionary."""

@@ -1,0 +1,81 @@
+"""The ReLU or Clip that remains in front of a QuantizeLinear, where ONNX Runtime then forms no integer kernel.
+
+The runtime removes it where the pair represents no value that it would change: 0 must be the lowest integer of the
+pair, and the highest one must stand for no more than the maximum of a Clip. Otherwise it stays, with floats in front.
+The result of a ReLU has such a range wherever the range is observed, unless the grid is symmetric; a fixed range and
+one that other tensors share may be wider (`tests/runtimes/test_remaining_clips.py`).
+"""
+
+from __future__ import annotations
+
+import math
+
+from qdq_workbench.graph.activations import maximum_of
+from qdq_workbench.graph.never_negative import ceiling, is_never_negative
+from qdq_workbench.placement.targets import get_target
+from qdq_workbench.runtimes.facts import PlanFacts
+from qdq_workbench.runtimes.inner_layers import own_activation
+from qdq_workbench.runtimes.propagation import Range, propagation_of
+
+_CLIPPING = get_target("onnxruntime").fused_activations
+
+
+def why_remains(facts: PlanFacts, tensor: str) -> tuple[str, str] | None:
+    """Return why the ReLU that computes a tensor remains in front of the pair behind it, and the remedy.
+
+    None without a ReLU, without one pair behind it, and where the pair makes it unnecessary.
+    """
+    node = facts.graph.producer(tensor)
+    activation = own_activation(node)
+    scale = propagation_of(facts).pair_behind(tensor)
+    if activation not in _CLIPPING or scale is None:
+        return None
+    found, maximum = propagation_of(facts).range_of(scale), maximum_of(node, activation)
+    if not _starts_at_zero(facts, found):
+        return _below_zero(facts, found, tensor)
+    if maximum is not None and not _ends_within(facts, found, maximum):
+        reason = f"the pair on {tensor!r} represents values above {maximum:g}, so the Clip in front of it remains"
+        return reason, f"let the range of {tensor!r} end at {maximum:g}"
+    return None
+
+
+def _below_zero(facts: PlanFacts, found: Range, tensor: str) -> tuple[str, str]:
+    reason = f"0 is not the lowest integer of the pair on {tensor!r}, so the ReLU in front of it remains"
+    if found.grid.symmetric:
+        return reason, f'set {{"symmetric": False}} in the quantizer settings of {tensor!r}'
+    others = [name for name in found.tensors if not is_never_negative(facts.graph, name)]
+    if _fixed_ends(found) is None and others:
+        return reason, f"let {tensor!r} have a range of its own, without {others[0]!r}, which may be negative"
+    return reason, f"let the range of {tensor!r} begin at 0"
+
+
+def _starts_at_zero(facts: PlanFacts, found: Range) -> bool:
+    if found.grid.symmetric:
+        return False
+    ends = _fixed_ends(found)
+    if ends is None:
+        return all(is_never_negative(facts.graph, name) for name in found.tensors)
+    return _steps_below_zero(found, *ends) == 0
+
+
+def _ends_within(facts: PlanFacts, found: Range, maximum: float) -> bool:
+    ends = _fixed_ends(found)
+    if ends is None:
+        return all(ceiling(facts.graph, name) <= maximum for name in found.tensors)
+    steps = found.grid.qmax - found.grid.qmin
+    scale = (ends[1] - ends[0]) / steps
+    return scale == 0.0 or round(maximum / scale) >= steps - _steps_below_zero(found, *ends)
+
+
+def _steps_below_zero(found: Range, low: float, high: float) -> int:
+    """Return the zero point minus the lowest integer."""
+    scale = (high - low) / (found.grid.qmax - found.grid.qmin)
+    return 0 if scale == 0.0 else math.floor(0.5 - low / scale)
+
+
+def _fixed_ends(found: Range) -> tuple[float, float] | None:
+    """Return the ends of a fixed range, which contains 0; None for one that is observed."""
+    if found.method is None or found.method.name != "fixed":
+        return None
+    settings = found.method.arguments
+    return min(settings["init_min"], 0.0), max(settings["init_max"], 0.0)
