@@ -22,6 +22,8 @@ from qdq_workbench.onnx_graph.processor import EXACT_SUMS
 # an int8 pair over a Reshape, and its rewriting of int8 to uint8 does not change it.
 _FORGETS_THE_TYPE = "QDQS8ToU8Transformer"
 _SYMPTOM = "output_dtype"
+#: The optimizers that quantize float weights between two pairs, and merge pairs.
+QUANTIZING = ("WeightBiasQuantization", "DoubleQDQPairsRemover")
 
 
 class RunError(VerificationError):
@@ -130,11 +132,10 @@ def make_session(
     level = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimized else level.ORT_DISABLE_ALL
     options.log_severity_level = 4  # fatal: failures are raised as errors
-    disabled = []
+    disabled: list[str] = []
     if as_planned:
-        # Off: the optimizers that quantize float weights between two pairs and merge pairs, and the rounding of the
-        # float input to int8 in MatMulNBits, whose accuracy level 1 is float32.
-        disabled += ["WeightBiasQuantization", "DoubleQDQPairsRemover"]
+        disabled += QUANTIZING
+        # Nor is the float input of MatMulNBits rounded to int8: its accuracy level 1 is float32.
         options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
     if exact_sums:
         disabled.append("ConstantSharing")  # which would undo that every weight has a zero point of its own

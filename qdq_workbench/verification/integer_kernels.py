@@ -12,6 +12,7 @@ import os
 import pathlib
 import re
 from collections import Counter
+from collections.abc import Iterable
 
 import onnx
 
@@ -94,10 +95,11 @@ def _as_file(model: onnx.ModelProto | str | os.PathLike[str], folder: pathlib.Pa
     return onnx.load(model, load_external_data=False), os.fspath(model)
 
 
-def optimized_graph(model: str | bytes, written: pathlib.Path) -> onnx.ModelProto:
-    """Return ONNX Runtime's graph of a file after all optimizations, without the data of external initializers.
+def optimized_graph(model: str | bytes, written: pathlib.Path, disabled: Iterable[str] = ()) -> onnx.ModelProto:
+    """Return ONNX Runtime's graph of a file after its optimizations, without the data of external initializers.
 
-    The runtime writes its graph to `written`, in a temporary folder, and "weights.bin" beside it.
+    The runtime writes its graph to `written`, in a temporary folder, and "weights.bin" beside it. `disabled` names
+    optimizers that are not used.
     """
     import onnxruntime
 
@@ -111,7 +113,7 @@ def optimized_graph(model: str | bytes, written: pathlib.Path) -> onnx.ModelProt
     # With its constants in another file, the graph of a large model stays below protobuf's 2 GB.
     options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights.bin")
     options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
-    open_session(model, options)
+    open_session(model, options, disabled)
     return onnx.load(written, load_external_data=False)
 
 
@@ -133,6 +135,11 @@ def compare_graphs(original: onnx.ModelProto, optimized: onnx.ModelProto) -> Int
     )
 
 
+def name_in_file(node: onnx.NodeProto) -> str:
+    """Return the name in the file of a node of an optimized graph."""
+    return _LAYOUT_SUFFIX.sub("", node.name)
+
+
 def on_integers(optimized: onnx.ModelProto) -> list[bool]:
     """Return for every node of an optimized graph whether it computes on integers or only moves them."""
     integers = _integer_tensors(optimized)
@@ -151,7 +158,7 @@ def _verdicts(optimized: onnx.ModelProto) -> dict[str, bool]:
         integer = bool(_INTEGER_KERNEL.match(node.op_type))
         if node.op_type in _ANY_TYPE:
             integer = node.input[0] in integers
-        verdicts[_LAYOUT_SUFFIX.sub("", node.name)] = integer
+        verdicts[name_in_file(node)] = integer
     return verdicts
 
 
@@ -172,7 +179,7 @@ def _integer_tensors(optimized: onnx.ModelProto) -> set[str]:
 
 def _lookup(node: onnx.NodeProto, verdicts: dict[str, bool]) -> bool:
     """Return the verdict of a node; False without its name, which only fusion into a float kernel removes."""
-    return verdicts.get(_LAYOUT_SUFFIX.sub("", node.name), False)
+    return verdicts.get(name_in_file(node), False)
 
 
 def _float_tensors(model: onnx.ModelProto) -> set[str]:

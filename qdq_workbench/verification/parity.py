@@ -371,7 +371,7 @@ class Parity:
     @functools.cached_property
     def _moved_by_kernels(self) -> dict[str, float]:
         """The mean differences by the integers that kernels of ONNX Runtime have one step away."""
-        return dict(zip(self._cut.outputs, moved_by_softmax(self._proto, self._q_model, self._inputs), strict=True))
+        return moved_by_softmax(self._proto, self._inputs)
 
     def _moved_behind(self) -> Iterator[dict[str, float]]:
         """Yield by output the mean difference where one pair more moves as known errors explain, most values first."""

@@ -783,6 +783,17 @@ model = keras.Model(x, layers.Dense(2, name='head')(y))
         seed=23,
         hard=True,
     ),
+    Finding(
+        "a softmax along another axis, in front of two moves: in parts of the file ONNX Runtime has no kernel for it",
+        """
+x = keras.Input((5, 5, 4), name='x')
+y = ops.expand_dims(layers.Softmax(axis=1, name='softmax')(x), 2)
+model = keras.Model(x, layers.Conv3D(1, 2, padding='same', name='conv')(y))
+""",
+        ({"name": "softmax", "quantize_input": True},),
+        seed=100,
+        hard=True,
+    ),
 ]
 
 
