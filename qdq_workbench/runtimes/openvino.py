@@ -26,6 +26,7 @@ from qdq_workbench.graph.op_kinds import is_product
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.facts import PlanFacts
 from qdq_workbench.runtimes.few_bits import why_packed
+from qdq_workbench.runtimes.fixed_ranges import fixed_ends, steps_below_zero
 from qdq_workbench.runtimes.grids import why_grid
 from qdq_workbench.runtimes.inner_layers import computes_several, inner_products, is_transparent
 from qdq_workbench.runtimes.judge_layers import Verdict, judge_layers
@@ -203,13 +204,16 @@ def _has_zero_point_0(facts: PlanFacts, node: Node, index: int) -> bool:
     grid = _grid(facts, node, index)
     if grid.signed or grid.symmetric:
         return grid.signed and grid.symmetric
-    # The range must start at 0: no tensor that shares it may be negative.
     placement, owners = facts.input_pair(node, index), facts.plan.range_owners
+    ends = None if placement is None else fixed_ends(placement.method)
+    if ends is not None:
+        return grid.qmin + steps_below_zero(grid, ends) == 0
+    # The range must start at 0: no tensor that shares it may be negative.
     sharing = [node.inputs[index]]
     if placement is not None:
         owner = owners[facts.plan.pair_of(placement).name]
         sharing = [pair.tensor for pair in facts.plan.tensors if owners.get(pair.name) == owner]
-    return all(is_gate(facts.graph, tensor) for tensor in sharing)
+    return grid.qmin == 0 and all(is_gate(facts.graph, tensor) for tensor in sharing)
 
 
 def _adds_values(facts: PlanFacts, node: Node) -> bool:

@@ -8,12 +8,11 @@ one that other tensors share may be wider (`tests/runtimes/test_remaining_clips.
 
 from __future__ import annotations
 
-import math
-
 from qdq_workbench.graph.activations import maximum_of
 from qdq_workbench.graph.never_negative import ceiling, is_never_negative
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.facts import PlanFacts
+from qdq_workbench.runtimes.fixed_ranges import fixed_ends, steps_below_zero
 from qdq_workbench.runtimes.inner_layers import own_activation
 from qdq_workbench.runtimes.propagation import Range, propagation_of
 
@@ -44,7 +43,7 @@ def _below_zero(facts: PlanFacts, found: Range, tensor: str) -> tuple[str, str]:
     if found.grid.symmetric:
         return reason, f'set {{"symmetric": False}} in the quantizer settings of {tensor!r}'
     others = [name for name in found.tensors if not is_never_negative(facts.graph, name)]
-    if _fixed_ends(found) is None and others:
+    if fixed_ends(found.method) is None and others:
         return reason, f"let {tensor!r} have a range of its own, without {others[0]!r}, which may be negative"
     return reason, f"let the range of {tensor!r} begin at 0"
 
@@ -52,30 +51,15 @@ def _below_zero(facts: PlanFacts, found: Range, tensor: str) -> tuple[str, str]:
 def _starts_at_zero(facts: PlanFacts, found: Range) -> bool:
     if found.grid.symmetric:
         return False
-    ends = _fixed_ends(found)
+    ends = fixed_ends(found.method)
     if ends is None:
         return all(is_never_negative(facts.graph, name) for name in found.tensors)
-    return _steps_below_zero(found, *ends) == 0
+    return steps_below_zero(found.grid, ends) == 0
 
 
 def _ends_within(facts: PlanFacts, found: Range, maximum: float) -> bool:
-    ends = _fixed_ends(found)
+    ends, steps = fixed_ends(found.method), found.grid.qmax - found.grid.qmin
     if ends is None:
         return all(ceiling(facts.graph, name) <= maximum for name in found.tensors)
-    steps = found.grid.qmax - found.grid.qmin
-    scale = (ends[1] - ends[0]) / steps
-    return scale == 0.0 or round(maximum / scale) >= steps - _steps_below_zero(found, *ends)
-
-
-def _steps_below_zero(found: Range, low: float, high: float) -> int:
-    """Return the zero point minus the lowest integer."""
-    scale = (high - low) / (found.grid.qmax - found.grid.qmin)
-    return 0 if scale == 0.0 else math.floor(0.5 - low / scale)
-
-
-def _fixed_ends(found: Range) -> tuple[float, float] | None:
-    """Return the ends of a fixed range, which contains 0; None for one that is observed."""
-    if found.method is None or found.method.name != "fixed":
-        return None
-    settings = found.method.arguments
-    return min(settings["init_min"], 0.0), max(settings["init_max"], 0.0)
+    above = steps - steps_below_zero(found.grid, ends)
+    return ends[0] == ends[1] or round(maximum / (ends[1] - ends[0]) * steps) >= above

@@ -23,6 +23,9 @@ _ACTIVATIONS = (
     {"narrow_range": True},
     {"quantizer": "lsq"},
     {"quantizer": "fixed", "init_min": -1.0, "init_max": 2.0},
+    {"quantizer": "fixed", "init_min": 0.0, "init_max": 9.0},
+    {"signed": True},
+    {"signed": True, "symmetric": True},
     {"quantizer": keras.saving.serialize_keras_object(OwnRange())},
 )
 
@@ -51,7 +54,9 @@ def specs(draw, graph, *, hard=False):
         if calls and flags["quantize_input"] and draw(st.booleans()):
             flags["quantization_index"] = draw(st.lists(st.integers(0, calls - 1), min_size=1, max_size=2))
         if kind == "config" and not node.is_operation:
-            flags |= {"quantize_input": True, "quantize_weight": True, "quantize_config": draw(configs())}
+            with_output = real and draw(st.booleans())
+            flags |= {"quantize_input": True, "quantize_weight": True, "quantize_output": with_output}
+            flags["quantize_config"] = draw(configs(with_output))
             flags.pop("quantization_index", None)
         spec.add(node.layer, **flags)
     for node in nodes if hard else ():
@@ -65,7 +70,8 @@ def specs(draw, graph, *, hard=False):
 
 
 @st.composite
-def configs(draw):
+def configs(draw, with_output):
     """Draw quantizers of one layer: few bits, other grids, learned steps, fixed ranges, a class of the user's own."""
     weight, activation = draw(st.sampled_from(_WEIGHTS)), draw(st.sampled_from([None, *_ACTIVATIONS]))
-    return qdq.LayerQuantizeConfig(weight=weight, activation=activation)
+    output = draw(st.sampled_from([None, *_ACTIVATIONS])) if with_output else None
+    return qdq.LayerQuantizeConfig(weight=weight, activation=activation, output=output)

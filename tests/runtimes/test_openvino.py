@@ -79,6 +79,32 @@ def test_a_range_that_is_shared_with_negative_values_does_not_start_at_0():
     assert explained(graph, name="join").for_layer("c").rule == "OV-ZERO-POINT"
 
 
+@pytest.mark.parametrize(
+    ("settings", "rule"),
+    [
+        (None, "GEMM"),
+        ({"quantizer": "fixed", "init_min": 0.0, "init_max": 2.0}, "GEMM"),
+        ({"quantizer": "fixed", "init_min": -0.001, "init_max": 2.0}, "GEMM"),
+        ({"quantizer": "fixed", "init_min": -1.0, "init_max": 2.0}, "ZERO-POINT"),
+        ({"narrow_range": True}, "ZERO-POINT"),
+        ({"symmetric": True}, "ZERO-POINT"),
+        ({"signed": True}, "ZERO-POINT"),
+        ({"signed": True, "symmetric": True}, "GEMM"),
+    ],
+)
+def test_a_zero_point_follows_from_the_settings_of_a_pair(settings, rule, tmp_path):
+    """The tensor is never negative."""
+    keras.utils.set_random_seed(0)
+    image = keras.Input((6, 6, 4), name="image")
+    x = layers.ReLU(name="relu")(layers.Conv2D(4, 1, name="first")(image))
+    model = keras.Model(image, layers.Conv2DTranspose(4, 3, name="last")(x))
+    spec = qdq.QuantizationSpec()
+    spec.add("last", quantize_config=qdq.LayerQuantizeConfig(activation=settings))
+    q_model = qdq.quantize_model(model, quantization_spec=spec, target="openvino")
+    assert qdq.explain(q_model).for_layer("last").rule == f"OV-{rule}"
+    assert computed_on_integers(q_model, {"last"}, tmp_path) == {"last": rule == "GEMM"}
+
+
 def grid_net():
     keras.utils.set_random_seed(0)
     image = keras.Input((8, 8, 4), name="image")
