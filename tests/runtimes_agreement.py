@@ -11,7 +11,9 @@ import qdq_workbench as qdq
 def compare(q_model, path):
     """Export a model; return how many statuses were compared, and those that differ from the optimized graph."""
     qdq.export_onnx(q_model, path)
-    return statuses.compare(qdq.explain(q_model.plan), onnx.load(path), path.parent)
+    compared, differing = statuses.compare(qdq.explain(q_model.plan), onnx.load(path), path.parent)
+    assert compared > 0, "no layer of the plan was found in its file"
+    return compared, differing
 
 
 def branching_net():

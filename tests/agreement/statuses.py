@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx
 
+from qdq_workbench.conversion.engine.rebuild import keras_name
 from qdq_workbench.onnx_graph.qdq_graph import NARROWING, keeps_in_float
 from qdq_workbench.verification.integer_kernels import (
     _LAYOUT_SUFFIX,
@@ -70,7 +71,7 @@ def compared_layers(explanation, file: onnx.ModelProto, folder):
     original, path = _as_file(file, folder)
     fates = _Fates(original, optimized_graph(path, folder / "optimized.onnx"))
     for entry in explanation.layers:
-        runs = fates.of_layer(entry.layer.replace("/", "."), entry.class_name)
+        runs = fates.of_layer(keras_name(entry.layer), entry.class_name)
         if not runs or entry.rule in _UNDECIDED:
             continue
         yield entry, runs

@@ -79,11 +79,6 @@ def test_random_plans(name, opset, tmp_path):
     assert rules >= {"ORT-CLIP", "ORT-INTEGER", *(["ORT-GRID"] if opset == 21 else [])}
 
 
-def name_of(kind, narrow):
-    """The names of the layers of a case, which are also those of the nodes in the file."""
-    return f"{kind}.{narrow}.{{}}".replace(" ", "_")
-
-
 @pytest.fixture(scope="module")
 def clipped(tmp_path_factory):
     """The explanation of every operation in front of every kind of Clip, and the layers where the runtime disagrees."""
@@ -91,7 +86,7 @@ def clipped(tmp_path_factory):
     image = keras.Input((8, 8, 4), name="image")
     outputs, spec = [], qdq.QuantizationSpec()
     for kind, narrow in CLIPPED:
-        n = name_of(kind, narrow).format
+        n = f"{kind}.{narrow}.{{}}".format
         result = OPERATIONS[kind][0](layers.Conv2D(4, 3, padding="same", name=n("first"))(image), n)
         outputs.append(layers.Dense(3, name=n("last"))(result))
         spec.add(n("last"), quantize_config=qdq.LayerQuantizeConfig(activation=NARROW[narrow]))
@@ -105,7 +100,7 @@ def clipped(tmp_path_factory):
 @pytest.mark.parametrize(("kind", "narrow"), CLIPPED)
 def test_what_stands_in_front_of_a_clip(kind, narrow, clipped):
     explanation, differing = clipped
-    n = name_of(kind, narrow).format
+    n = f"{kind}.{narrow}.{{}}".format
     found, rule = explanation.for_layer(n("x")), OPERATIONS[kind][1]
     assert [entry for entry in differing if entry[0].startswith(n(""))] == []
     assert found.rule == rule

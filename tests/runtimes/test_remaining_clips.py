@@ -68,11 +68,6 @@ CASES = [
 ]
 
 
-def name_of(kind, grid):
-    """The names of the layers of a case, which are also those of the nodes in the file."""
-    return f"{kind}.{grid}.{{}}".replace(" ", "_")
-
-
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     """The explanation of every ReLU in front of every grid, and the layers where the runtime disagrees."""
@@ -80,7 +75,7 @@ def found(tmp_path_factory):
     image, row = keras.Input((6, 6, 3), name="image"), keras.Input((7,), name="row")
     outputs, spec = [], qdq.QuantizationSpec()
     for kind, grid, (settings, _) in CASES:
-        n = name_of(kind, grid).format
+        n = f"{kind}.{grid}.{{}}".format
         result = {**PRODUCERS, **WITH_MAXIMUM}[kind](row if kind == "row" else image, n)
         outputs.append(layers.Dense(2, name=n("last"))(result))
         if kind.startswith(("add", "mean")):
@@ -101,7 +96,7 @@ def found(tmp_path_factory):
 @pytest.mark.parametrize(("kind", "grid", "expected"), CASES, ids=[f"{kind}, {grid}" for kind, grid, _ in CASES])
 def test_what_is_in_front_of_a_remaining_relu(kind, grid, expected, found):
     explanation, differing = found
-    n = name_of(kind, grid).format
+    n = f"{kind}.{grid}.{{}}".format
     assert [entry for entry in differing if entry[0].startswith(n(""))] == []
     layer, advice = explanation.for_layer(n("x")), expected[1]
     assert (layer.status, layer.rule) == (("float", "ORT-RELU") if advice else ("int8", "ORT-INTEGER"))
