@@ -16,6 +16,7 @@ from qdq_workbench.runtimes.few_bits import why_clipped, why_no_shared_pair, why
 from qdq_workbench.runtimes.inner_layers import is_moved, levels_of_steps, own_activation, owns_bias
 from qdq_workbench.runtimes.judge_layers import Verdict
 from qdq_workbench.runtimes.propagation import propagation_of
+from qdq_workbench.runtimes.remaining_clips import why_remains
 from qdq_workbench.runtimes.verdict import Fix
 
 _FUSED = get_target("onnxruntime").fused_activations
@@ -48,7 +49,8 @@ def judge_held(facts: PlanFacts, node: Node, product: Part) -> Verdict:
     if not needs_integers and not clips:
         return "INTEGER", f"{what}: input and kernel are quantized; the result may be float", []
     if has_pair and not reads_sizes:
-        return "INTEGER", f"{what}: input, kernel and output are quantized", []
+        remains = why_remains(facts, tensor)
+        return ("RELU", *remains) if remains else ("INTEGER", f"{what}: input, kernel and output are quantized", [])
     missing = f"{what} returns integers only, and {tensor!r} has no Q/DQ pair that all its readers share"
     producer = facts.graph.producer(tensor).layer
     output = {"name": producer, "quantize_output": True}

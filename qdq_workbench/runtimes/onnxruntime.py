@@ -240,7 +240,7 @@ def _behind(facts: PlanFacts, node: Node) -> str:
 
 def _remaining(facts: PlanFacts, tensor: str) -> Verdict | None:
     found = why_remains(facts, tensor)
-    return None if found is None else ("RELU", found[0], [found[1]])
+    return None if found is None else ("RELU", *found)
 
 
 def _output(facts: PlanFacts, tensor: str, reason: str) -> Verdict:

@@ -8,6 +8,8 @@ one that other tensors share may be wider (`tests/runtimes/test_remaining_clips.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from qdq_workbench.graph.activations import maximum_of
 from qdq_workbench.graph.never_negative import ceiling, is_never_negative
 from qdq_workbench.placement.targets import get_target
@@ -19,8 +21,8 @@ from qdq_workbench.runtimes.propagation import Range, propagation_of
 _CLIPPING = get_target("onnxruntime").fused_activations
 
 
-def why_remains(facts: PlanFacts, tensor: str) -> tuple[str, str] | None:
-    """Return why the ReLU that computes a tensor remains in front of the pair behind it, and the remedy.
+def why_remains(facts: PlanFacts, tensor: str) -> tuple[str, list[str]] | None:
+    """Return why the ReLU that computes a tensor remains in front of the pair behind it, and the remedies.
 
     None without a ReLU, without one pair behind it, and where the pair makes it unnecessary.
     """
@@ -30,36 +32,37 @@ def why_remains(facts: PlanFacts, tensor: str) -> tuple[str, str] | None:
     if activation not in _CLIPPING or scale is None:
         return None
     found, maximum = propagation_of(facts).range_of(scale), maximum_of(node, activation)
-    if not _starts_at_zero(facts, found):
+    others = [name for name in found.tensors if name != tensor]  # that share the range, or hold the values further on
+    if not _starts_at_zero(facts, found, others):
         return _below_zero(facts, found, tensor)
-    if maximum is not None and not _ends_within(facts, found, maximum):
+    if maximum is not None and not _ends_within(facts, found, others, maximum):
         reason = f"the pair on {tensor!r} represents values above {maximum:g}, so the Clip in front of it remains"
-        return reason, f"let the range of {tensor!r} end at {maximum:g}"
+        return reason, [f"let the range of {tensor!r} end at {maximum:g}"]
     return None
 
 
-def _below_zero(facts: PlanFacts, found: Range, tensor: str) -> tuple[str, str]:
+def _below_zero(facts: PlanFacts, found: Range, tensor: str) -> tuple[str, list[str]]:
     reason = f"0 is not the lowest integer of the pair on {tensor!r}, so the ReLU in front of it remains"
     if found.grid.symmetric:
-        return reason, f'set {{"symmetric": False}} in the quantizer settings of {tensor!r}'
+        return reason, [f'set {{"symmetric": False}} in the quantizer settings of {tensor!r}']
     others = [name for name in found.tensors if not is_never_negative(facts.graph, name)]
     if fixed_ends(found.method) is None and others:
-        return reason, f"let {tensor!r} have a range of its own, without {others[0]!r}, which may be negative"
-    return reason, f"let the range of {tensor!r} begin at 0"
+        return reason, [f"let {tensor!r} have a range of its own, without {others[0]!r}, which may be negative"]
+    return reason, [f"let the range of {tensor!r} begin at 0"]
 
 
-def _starts_at_zero(facts: PlanFacts, found: Range) -> bool:
+def _starts_at_zero(facts: PlanFacts, found: Range, others: Sequence[str]) -> bool:
     if found.grid.symmetric:
         return False
     ends = fixed_ends(found.method)
     if ends is None:
-        return all(is_never_negative(facts.graph, name) for name in found.tensors)
+        return all(is_never_negative(facts.graph, name) for name in others)
     return steps_below_zero(found.grid, ends) == 0
 
 
-def _ends_within(facts: PlanFacts, found: Range, maximum: float) -> bool:
+def _ends_within(facts: PlanFacts, found: Range, others: Sequence[str], maximum: float) -> bool:
     ends, steps = fixed_ends(found.method), found.grid.qmax - found.grid.qmin
     if ends is None:
-        return all(ceiling(facts.graph, name) <= maximum for name in found.tensors)
+        return all(ceiling(facts.graph, name) <= maximum for name in others)
     above = steps - steps_below_zero(found.grid, ends)
     return ends[0] == ends[1] or round(maximum / (ends[1] - ends[0]) * steps) >= above

@@ -23,6 +23,9 @@ PRODUCERS = {
         layers.ReLU(name=n("relu"))(layers.Dense(3, use_bias=False, name=n("x"))(x))
     ),
     "dense": lambda x, n: layers.ReLU(name=n("relu"))(layers.Dense(3, use_bias=False, name=n("x"))(x)),
+    "own in steps of a convolution": lambda x, n: layers.TimeDistributed(
+        layers.Conv1D(3, 2, activation="relu"), name=n("x")
+    )(x),
     "row": lambda x, n: layers.ReLU(name=n("relu"))(layers.Dense(3, name=n("x"))(x)),
     "add": lambda x, n: layers.ReLU(name=n("relu"))(
         layers.Add(name=n("x"))([x, layers.Conv2D(3, 3, padding="same", name=n("first"))(x)])
@@ -30,6 +33,9 @@ PRODUCERS = {
     "mean": lambda x, n: layers.ReLU(name=n("relu"))(layers.AveragePooling2D(2, name=n("x"))(x)),
 }
 WITH_MAXIMUM = {
+    "own in steps": lambda x, n: layers.TimeDistributed(
+        layers.Dense(3, use_bias=False, activation="relu6"), name=n("x")
+    )(x),
     "conv6": lambda x, n: layers.ReLU(6.0, name=n("relu"))(layers.Conv2D(3, 3, name=n("x"))(x)),
     "own6": lambda x, n: layers.Conv2D(3, 3, activation="relu6", name=n("x"))(x),
     "dense2": lambda x, n: layers.ReLU(2.0, name=n("relu"))(layers.Dense(3, use_bias=False, name=n("x"))(x)),
