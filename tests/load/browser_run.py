@@ -53,6 +53,17 @@ TABS = ("Inspector", "Spec", "Cases", "Target", "History", "Variants", "Sensitiv
 KEYS = ("i", "w", "o", "ArrowDown", "ArrowUp", "Control+z", "Shift+Control+Z", "Home", "PageDown", "Enter", "+", "-")
 
 
+# All at once: the picture may move between a count and a click, and have fewer badges then.
+PRESS_ONE = """
+(badges, share) => {
+  const badge = badges[Math.floor(share * badges.length)];
+  for (const kind of badge ? ["pointerdown", "pointerup"] : []) {
+    badge.dispatchEvent(new PointerEvent(kind, { bubbles: true, cancelable: true, composed: true, button: 0 }));
+  }
+}
+"""
+
+
 def press(badge):
     """Click a badge where it stands, also while the picture moves."""
     badge.dispatch_event("pointerdown", {"button": 0})
@@ -77,10 +88,7 @@ class Clicker:
         self._random.choice(kinds)()
 
     def badge(self):
-        shown = self.bench.root.locator(BADGES)
-        count = shown.count()
-        if count:
-            press(shown.nth(self._random.randrange(count)))
+        self.bench.root.locator(BADGES).evaluate_all(PRESS_ONE, self._random.random())
 
     def key(self):
         picture = self.bench.root.locator("svg[role=tree]").first

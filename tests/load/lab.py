@@ -84,6 +84,23 @@ def wait_until_answered(bench):
     bench.page.wait_for_function("() => window.testUnanswered.size === 0")
 
 
+# The nodes of the document, texts and comments included.
+NODES_INSIDE = """
+() => {
+  const walk = (root) => {
+    let count = 0;
+    const walker = document.createTreeWalker(root, NodeFilter.SHOW_ALL);
+    do {
+      count += 1;
+      if (walker.currentNode.shadowRoot) count += walk(walker.currentNode.shadowRoot);
+    } while (walker.nextNode());
+    return count;
+  };
+  return walk(document);
+}
+"""
+
+
 def page_memory(page):
     """Return what the page holds after its garbage was collected."""
     session = page.context.new_cdp_session(page)
@@ -93,10 +110,12 @@ def page_memory(page):
     found = {item["name"]: item["value"] for item in session.send("Performance.getMetrics")["metrics"]}
     session.detach()
     shown = page.evaluate("() => document.querySelectorAll('*').length")
+    inside = page.evaluate(NODES_INSIDE)
     return {
         "page MB": found["JSHeapUsedSize"] / 1e6,
         "nodes": found["Nodes"],
         "elements shown": shown,
+        "nodes outside": found["Nodes"] - inside,
         "listeners": found["JSEventListeners"],
     }
 
