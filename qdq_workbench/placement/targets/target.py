@@ -112,7 +112,11 @@ class Target:
             )
 
     def activation_in_file(self, grid: QuantizerSpec) -> QuantizerSpec:
-        """Return the grid on which a file holds an activation that a plan has on `grid`; the values are the same."""
+        """Return the grid on which a file holds an activation; it has the same values as the planned one.
+
+        Args:
+            grid: The grid in the plan.
+        """
         return grid.replace(signed=False) if self.unsigned_activations and grid.num_bits <= _BYTE else grid
 
     def to_dict(self) -> dict[str, Any]:
