@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from qdq_workbench.graph.kinds import ACTIVATION_LAYERS, KINDS
@@ -51,8 +52,8 @@ def _relu_name(node: Node) -> str:
     return "relu6" if float(maximum) == 6.0 else "clipped_relu"
 
 
-def maximum_of(node: Node, activation: str) -> float | None:
-    """Return the maximum of a ReLU with one, by the name of the activation that a node applies; None for others."""
+def maximum_of(node: Node, activation: str) -> float:
+    """Return the maximum of a ReLU with one, by the name of the activation that a node applies; infinity for others."""
     if activation == "relu6":
         return 6.0
-    return float(node.settings["max_value"]) if activation == "clipped_relu" else None
+    return float(node.settings["max_value"]) if activation == "clipped_relu" else math.inf

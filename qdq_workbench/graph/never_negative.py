@@ -62,17 +62,17 @@ def ceiling(graph: ModelGraph, tensor: str) -> float:
 
     The layers of `is_never_negative` keep it; of several joined tensors the largest counts.
     """
-    return graph.once(_ceilings).get(tensor, math.inf)
+    return graph.once(_ceilings)[tensor]
 
 
 def _ceilings(graph: ModelGraph) -> dict[str, float]:
     found: dict[str, float] = {}
     for node in graph.nodes:
-        own = maximum_of(node, node.activation_name) if _makes(node) else None
-        if own is None and _keeps(node):
-            own = max((found.get(name, math.inf) for name in node.inputs), default=None)
-        if own is not None:
-            found.update(dict.fromkeys(node.outputs, own))
+        if _makes(node):
+            own = maximum_of(node, node.activation_name)
+        else:
+            own = max((found[name] for name in node.inputs), default=math.inf) if _keeps(node) else math.inf
+        found.update(dict.fromkeys(node.outputs, own))
     return found
 
 

@@ -49,8 +49,7 @@ def judge_held(facts: PlanFacts, node: Node, product: Part) -> Verdict:
     if not needs_integers and not clips:
         return "INTEGER", f"{what}: input and kernel are quantized; the result may be float", []
     if has_pair and not reads_sizes:
-        remains = why_remains(facts, tensor)
-        return ("RELU", *remains) if remains else ("INTEGER", f"{what}: input, kernel and output are quantized", [])
+        return why_remains(facts, tensor) or ("INTEGER", f"{what}: input, kernel and output are quantized", [])
     missing = f"{what} returns integers only, and {tensor!r} has no Q/DQ pair that all its readers share"
     producer = facts.graph.producer(tensor).layer
     output = {"name": producer, "quantize_output": True}

@@ -184,7 +184,7 @@ def _activation(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
     apart = clipped_result(facts, producer) is None and levels_of_steps(producer) == 0
     if multiplies_matrices(producer) and (apart or not paired):
         return "ACTIVATION", f"it follows floats: {_why_floats(facts, producer)}", []
-    if remains := _remaining(facts, node.outputs[0]):
+    if remains := why_remains(facts, node.outputs[0]):
         return remains
     if producer.name in integer and _behind(facts, producer) == node.outputs[0]:
         return "FUSED", f"computed by the integer kernel of {producer.name!r}", []
@@ -238,13 +238,8 @@ def _behind(facts: PlanFacts, node: Node) -> str:
     return facts.behind(node, _TARGET.fused_activations)
 
 
-def _remaining(facts: PlanFacts, tensor: str) -> Verdict | None:
-    found = why_remains(facts, tensor)
-    return None if found is None else ("RELU", *found)
-
-
 def _output(facts: PlanFacts, tensor: str, reason: str) -> Verdict:
-    if remains := _remaining(facts, tensor):
+    if remains := why_remains(facts, tensor):
         return remains
     if propagation_of(facts).pair_behind(tensor) is not None:
         return "INTEGER", reason, []
@@ -312,7 +307,7 @@ def _product_of_integers(facts: PlanFacts, node: Node, reason: str) -> Verdict:
     tensor = parted if clipped is None else clipped
     if tensor is None:
         return "INTEGER", reason, []
-    if remains := _remaining(facts, tensor):
+    if remains := why_remains(facts, tensor):
         return remains
     producer = facts.graph.producer(tensor).layer
     fix = {"name": producer, "quantize_output": True}

@@ -8,6 +8,7 @@ one that other tensors share may be wider (`tests/runtimes/test_remaining_clips.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from qdq_workbench.graph.activations import maximum_of
@@ -16,13 +17,14 @@ from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.facts import PlanFacts
 from qdq_workbench.runtimes.fixed_ranges import fixed_ends, steps_below_zero
 from qdq_workbench.runtimes.inner_layers import own_activation
+from qdq_workbench.runtimes.judge_layers import Verdict
 from qdq_workbench.runtimes.propagation import Range, propagation_of
 
 _CLIPPING = get_target("onnxruntime").fused_activations
 
 
-def why_remains(facts: PlanFacts, tensor: str) -> tuple[str, list[str]] | None:
-    """Return why the ReLU that computes a tensor remains in front of the pair behind it, and the remedies.
+def why_remains(facts: PlanFacts, tensor: str) -> Verdict | None:
+    """Return the verdict on a ReLU that remains in front of the pair on its result, and on what is in front of it.
 
     None without a ReLU, without one pair behind it, and where the pair makes it unnecessary.
     """
@@ -34,21 +36,23 @@ def why_remains(facts: PlanFacts, tensor: str) -> tuple[str, list[str]] | None:
     found, maximum = propagation_of(facts).range_of(scale), maximum_of(node, activation)
     others = [name for name in found.tensors if name != tensor]  # that share the range, or hold the values further on
     if not _starts_at_zero(facts, found, others):
-        return _below_zero(facts, found, tensor)
-    if maximum is not None and not _ends_within(facts, found, others, maximum):
+        return _below_zero(facts, found, others, tensor)
+    if maximum < math.inf and not _ends_within(facts, found, others, maximum):
         reason = f"the pair on {tensor!r} represents values above {maximum:g}, so the Clip in front of it remains"
-        return reason, [f"let the range of {tensor!r} end at {maximum:g}"]
+        return "RELU", reason, [f"let the range of {tensor!r} end at {maximum:g}"]
     return None
 
 
-def _below_zero(facts: PlanFacts, found: Range, tensor: str) -> tuple[str, list[str]]:
+def _below_zero(facts: PlanFacts, found: Range, others: Sequence[str], tensor: str) -> Verdict:
     reason = f"0 is not the lowest integer of the pair on {tensor!r}, so the ReLU in front of it remains"
+    negative = [name for name in others if not is_never_negative(facts.graph, name)]
     if found.grid.symmetric:
-        return reason, [f'set {{"symmetric": False}} in the quantizer settings of {tensor!r}']
-    others = [name for name in found.tensors if not is_never_negative(facts.graph, name)]
-    if fixed_ends(found.method) is None and others:
-        return reason, [f"let {tensor!r} have a range of its own, without {others[0]!r}, which may be negative"]
-    return reason, [f"let the range of {tensor!r} begin at 0"]
+        help_ = f'set {{"symmetric": False}} in the quantizer settings of {tensor!r}'
+    elif fixed_ends(found.method) is None and negative:
+        help_ = f"let {tensor!r} have a range of its own, without {negative[0]!r}, which may be negative"
+    else:
+        help_ = f"let the range of {tensor!r} begin at 0"
+    return "RELU", reason, [help_]
 
 
 def _starts_at_zero(facts: PlanFacts, found: Range, others: Sequence[str]) -> bool:

@@ -7,12 +7,12 @@ import onnx
 from qdq_workbench.conversion.engine.rebuild import keras_name
 from qdq_workbench.onnx_graph.qdq_graph import NARROWING, keeps_in_float
 from qdq_workbench.verification.integer_kernels import (
-    _LAYOUT_SUFFIX,
     COMPUTE_OPS,
     _as_file,
     _float_tensors,
     _integer_tensors,
     _verdicts,
+    name_in_file,
     optimized_graph,
 )
 
@@ -89,9 +89,7 @@ class _Fates:
         self._verdicts = _verdicts(optimized)
         integers = _integer_tensors(optimized)
         self._moves_integers = {
-            _LAYOUT_SUFFIX.sub("", node.name): node.input[0] in integers
-            for node in optimized.graph.node
-            if node.op_type in _MOVING
+            name_in_file(node): node.input[0] in integers for node in optimized.graph.node if node.op_type in _MOVING
         }
         self._floats = _float_tensors(original)
         self._producers = {output: node for node in original.graph.node for output in node.output}
@@ -115,7 +113,7 @@ class _Fates:
         # The Clip of a pair, not of a layer, and one that only keeps operators apart.
         if f"{node.name.removesuffix(NARROWING)}/QuantizeLinear" in self._pairs or keeps_in_float(node):
             return []
-        name = _LAYOUT_SUFFIX.sub("", node.name)
+        name = name_in_file(node)
         if node.op_type in _MOVING:
             return [] if name not in self._moves_integers else ["int8" if self._moves_integers[name] else "float"]
         if node.op_type in _VANISHING and name not in self._verdicts:

@@ -12,6 +12,7 @@ from agreement.statuses import compare
 from fuzz.graphs import break_one, data_of
 
 import qdq_workbench as qdq
+from qdq_workbench.conversion.engine.rebuild import keras_name
 from qdq_workbench.errors import ExportError
 from qdq_workbench.onnx_graph.qdq_graph import keeps_in_float
 from qdq_workbench.wrappers import QuantizeDequantize
@@ -205,7 +206,7 @@ def _check_explanation(q_model, path):
     _, differing = compare(explanation, file, path.parent)
     graph = q_model.plan.graph
     floats = {layer for layer, _, status, _, runs in differing if status == "int8" and "float" in runs}
-    floats = {layer for layer in floats if layer.replace("/", ".") not in _means_in_float(file)}
+    floats = {layer for layer in floats if keras_name(layer) not in _means_in_float(file)}
     # The runtime computes two calls on one tensor once, and TensorFlow leaves out a bias of zeros.
     wrapped = q_model.wrappers_by_path()
     floats = {layer for layer in floats if len(graph.calls(layer)) == 1 and not _has_zero_bias(wrapped.get(layer))}

@@ -7,7 +7,6 @@ because firmware kernels pad their inputs, as ONNX operators do.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,6 +15,7 @@ from qdq_workbench.export.encodings import Encoding
 from qdq_workbench.export.firmware.kernels import Kernels, pads_of
 from qdq_workbench.export.firmware.program import WHAT_IT_LACKS, Program, refusal
 from qdq_workbench.export.firmware.tensors import Floats, Integers, Padded, Pending, Value, same_grid
+from qdq_workbench.graph.activations import maximum_of
 from qdq_workbench.graph.free_names import free_name
 from qdq_workbench.graph.kinds import BATCH_NORMALIZATION
 from qdq_workbench.graph.model_graph import ModelGraph, Node
@@ -113,14 +113,12 @@ class Walk:
             result = self.program.floats(tensor, source.shape)
             self.program.add(f"{node.name}/softmax" if node.weights else node.name, "Softmax", (source,), result)
             return result
-        high = {"relu6": 6.0, "relu": math.inf}.get(name)
-        high = float(node.settings["max_value"]) if high is None else high
         if isinstance(value, Integers):
             # An activation behind integers, such as a ReLU behind a pool, is the clamp of a requantization.
             value = self._kernels.regridding(node, "Requantize", (value,))
         if not isinstance(value, Pending):
             raise refusal(node, f"{name} follows floats", _PAIR)
-        return value.behind(node.name, 0.0, high)
+        return value.behind(node.name, 0.0, maximum_of(node, name))
 
     def _read(self, node: Node, index: int) -> Value:
         """Return an input of a call, on the grid of its pair if the plan has one."""
