@@ -3,6 +3,7 @@
 import os
 import pathlib
 import sys
+import threading
 
 import pytest
 
@@ -23,6 +24,8 @@ _OF_OTHERS = (
     "TPU_",
 )
 
+_PATIENCE = 60  # seconds
+
 
 class Leaks:
     """Compares the state of the process with what it was, each time the last test of a module is over."""
@@ -40,11 +43,24 @@ class Leaks:
     def pytest_runtest_teardown(self, item, nextitem):
         result = yield
         if nextitem is None or nextitem.path != item.path:
+            _end_timers()
             found = _state()
             left = {name: (known, found[name]) for name, known in self._known.items() if found[name] != known}
             self._known = found
             assert not left, f"{item.path.name} changed the process and left it so; (before, after): {left}"
         return result
+
+
+def _end_timers():
+    """End the timers that a module left; those of displayed benches begin to measure, which exports a model.
+
+    TensorFlow's switch of eager functions, which is one of the whole process, is another one while a model is exported.
+    """
+    for timer in threading.enumerate():
+        if isinstance(timer, threading.Timer):
+            timer.cancel()
+            timer.join(_PATIENCE)
+            assert not timer.is_alive(), f"{timer.name!r} is still at work {_PATIENCE} seconds after its module"
 
 
 def _state():
