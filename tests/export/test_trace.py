@@ -1,5 +1,7 @@
 """The traced function of a cut model: names of its ends, scopes of its calls, sizes of its inputs."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import keras
 import numpy as np
 import pytest
@@ -153,15 +155,63 @@ def test_the_kernels_of_a_call_that_was_taken_out_are_no_inputs_of_the_function(
     assert outputs == {"qdq_output_0": [None, 2], "qdq_argument_0_0": [None, 4, 3], "qdq_argument_0_1": [None, 2]}
 
 
-@pytest.mark.parametrize("before", [False, True])
-def test_functions_run_eagerly_until_the_last_user_is_done_and_then_as_before(before):
-    known, scope = tf.config.functions_run_eagerly(), _InlinedFunctions()
+def calls_in(function):
+    """How many calls of other functions are in the graph of a function of one number."""
+    traced = tf.function(function, autograph=False).get_concrete_function(tf.TensorSpec((), tf.float32))
+    return sum("PartitionedCall" in operation.type for operation in traced.graph.get_operations())
+
+
+class OfAMethod:
+    @tf.function(jit_compile=True)
+    def twice(self, x):
+        return 2 * x
+
+
+INNER = {
+    "compiled": tf.function(lambda x: 2 * x, jit_compile=True),
+    "plain": tf.function(lambda x: 2 * x),
+    "of a method": OfAMethod().twice,
+}
+
+
+@pytest.mark.parametrize("inner", INNER)
+def test_functions_are_traced_through_until_the_last_user_is_done(inner):
+    usual, scope, function = type(tf.function(len)).__call__, _InlinedFunctions(), INNER[inner]
+    assert calls_in(function) == 1
+    with scope:
+        with pytest.raises(KeyError), scope:
+            raise KeyError
+        assert calls_in(function) == 0
+        assert float(function(tf.constant(3.0))) == 6.0
+    assert calls_in(function) == 1
+    assert type(tf.function(len)).__call__ is usual
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_the_switch_of_the_process_stays_as_the_user_has_it(eager):
     try:
-        tf.config.run_functions_eagerly(before)
-        with scope:
-            with pytest.raises(KeyError), scope:
-                raise KeyError
-            assert tf.config.functions_run_eagerly()
-        assert tf.config.functions_run_eagerly() is before
+        tf.config.run_functions_eagerly(eager)
+        with _InlinedFunctions():
+            assert tf.config.functions_run_eagerly() is eager
+        assert tf.config.functions_run_eagerly() is eager
     finally:
-        tf.config.run_functions_eagerly(known)
+        tf.config.run_functions_eagerly(run_eagerly=False)
+
+
+def test_a_loaded_function_stays_what_it_is(tmp_path):
+    """The file has its graph, and no function in Python."""
+    module = tf.Module()
+    module.twice = tf.function(lambda x: 2 * x, input_signature=[tf.TensorSpec((), tf.float32)])
+    tf.saved_model.save(module, str(tmp_path / "module"))
+    loaded = tf.saved_model.load(str(tmp_path / "module"))
+    with _InlinedFunctions():
+        assert calls_in(loaded.twice) == 1
+
+
+def test_another_thread_traces_as_ever_and_is_not_warned():
+    """The warning about functions that run eagerly is an error in these tests."""
+    with _InlinedFunctions(), ThreadPoolExecutor(1) as pool:
+        assert pool.submit(calls_in, INNER["plain"]).result() == 1
+        data = pool.submit(lambda: list(tf.data.Dataset.range(3).map(lambda x: 2 * x).as_numpy_iterator()))
+        assert data.result() == [0, 2, 4]
+        assert calls_in(INNER["plain"]) == 0

@@ -150,6 +150,7 @@ def process_state() -> dict[str, object]:
         "handler": signal.getsignal(signal.SIGINT),
         "eager": tf.executing_eagerly(),
         "functions run eagerly": tf.config.functions_run_eagerly(),
+        "call of functions": type(tf.function(len)).__call__.__module__,
         "graph": isinstance(tf.compat.v1.get_default_graph(), tf.__internal__.FuncGraph),
         "float only": computes_float(),
         "levels": [logging.getLogger(name).level for name in ("tf2onnx", "tensorflow")],

@@ -170,31 +170,51 @@ def _run(model: Any, tensors: list[Any], scopes: dict[str, str]) -> list[Any]:
 
 
 class _InlinedFunctions:
-    """A scope that traces through inner `tf.function`s: Keras compiles grouped convolutions with XLA.
+    """A scope in which this thread traces through inner `tf.function`s: Keras compiles grouped convolutions with XLA.
 
-    No converter reads those. The switch is one of the whole process, so the last of several threads resets it.
+    No converter reads those. TensorFlow's own switch, `run_functions_eagerly`, is one of the whole process, in which
+    another thread may train meanwhile: a bench measures its plans beside the user's cells.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._users, self._before = 0, False
+        self._users, self._usual = 0, None
+        self._here = threading.local()  # `depth`: how often this thread is inside
 
     def __enter__(self) -> None:
-        import tensorflow as tf
-
+        functions = _class_of_functions()
         with self._lock:
             if not self._users:
-                self._before = tf.config.functions_run_eagerly()
-                tf.config.run_functions_eagerly(run_eagerly=True)
+                self._usual = functions.__call__
+                functions.__call__ = self._call_of(functions, self._usual)
             self._users += 1
+        self._here.depth = self._depth + 1
 
     def __exit__(self, *raised: object) -> None:
-        import tensorflow as tf
-
+        self._here.depth = self._depth - 1
         with self._lock:
             self._users -= 1
             if not self._users:
-                tf.config.run_functions_eagerly(self._before)
+                _class_of_functions().__call__ = self._usual
+
+    @property
+    def _depth(self) -> int:
+        return getattr(self._here, "depth", 0)
+
+    def _call_of(self, functions: Any, usual: Any) -> Callable[..., Any]:
+        def call(function: Any, *args: Any, **kwargs: Any) -> Any:
+            # Not of a subclass: of what was loaded from a file there is no function in Python.
+            if self._depth and type(function) is functions:
+                return function.python_function(*args, **kwargs)
+            return usual(function, *args, **kwargs)
+
+        return call
+
+
+def _class_of_functions() -> Any:
+    import tensorflow as tf
+
+    return type(tf.function(len))
 
 
 _INLINED_FUNCTIONS = _InlinedFunctions()
