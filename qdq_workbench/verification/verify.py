@@ -19,6 +19,7 @@ from qdq_workbench.conversion.engine.retarget import in_float32, retarget
 from qdq_workbench.errors import FileAccessError, UnverifiableFileError, VerificationError, first_line
 from qdq_workbench.export.conversions import Conversions
 from qdq_workbench.export.half.request import half_request
+from qdq_workbench.export.keras_side.broadcast_additions import BROADCAST_ADDITIONS
 from qdq_workbench.export.known_exports import Exports, exports_of
 from qdq_workbench.export.left_out import written_tensors
 from qdq_workbench.export.metadata import read_metadata
@@ -166,7 +167,8 @@ def verify_model(
         except VerificationError as error:
             checks.append(Check("opens in ONNX Runtime", passed=False, detail=str(error)))
         else:
-            checks.extend(_check_runs(proto, q_model, data, figures, half_run, conversions))
+            with BROADCAST_ADDITIONS:
+                checks.extend(_check_runs(proto, q_model, data, figures, half_run, conversions))
             why_not = "" if half_run is None else half_run.why_not
             checks.append(_not_opened(why_not) if why_not else _count_kernels(proto, figures))
     return VerificationReport(path, tuple(checks), figures, None if noted is None else plan.target)

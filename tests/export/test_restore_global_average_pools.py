@@ -139,6 +139,9 @@ def test_a_flipped_mean_needs_no_pairs(axes, pools):
 PLACES = {
     "behind a Dense": lambda x: layers.GlobalAveragePooling2D(name="pool")(layers.Dense(3, name="dense")(x)),
     "on the input": layers.GlobalAveragePooling2D(keepdims=True, name="pool"),
+    "in front of another one": lambda x: layers.GlobalAveragePooling2D(name="last")(
+        layers.GlobalAveragePooling2D(keepdims=True, name="pool")(x)
+    ),
     "channels first": layers.GlobalAveragePooling2D(data_format="channels_first", name="pool"),
     "channels first behind channels last": lambda x: layers.GlobalAveragePooling2D(
         data_format="channels_first", name="pool"

@@ -11,7 +11,7 @@ from keras import layers
 from qdq_workbench.conversion.engine.recurrent import Recurrent, RecurrentCall, RecurrentCell
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export.keras_side.cut_model import CutModel
-from qdq_workbench.export.keras_side.trace import CallEnds, EndNames, _InlinedFunctions, _tensor_spec, trace
+from qdq_workbench.export.keras_side.trace import _INLINED_FUNCTIONS, CallEnds, EndNames, _tensor_spec, trace
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +176,7 @@ INNER = {
 
 @pytest.mark.parametrize("inner", INNER)
 def test_functions_are_traced_through_until_the_last_user_is_done(inner):
-    usual, scope, function = type(tf.function(len)).__call__, _InlinedFunctions(), INNER[inner]
+    usual, scope, function = type(tf.function(len)).__call__, _INLINED_FUNCTIONS, INNER[inner]
     assert calls_in(function) == 1
     with scope:
         with pytest.raises(KeyError), scope:
@@ -191,7 +191,7 @@ def test_functions_are_traced_through_until_the_last_user_is_done(inner):
 def test_the_switch_of_the_process_stays_as_the_user_has_it(eager):
     try:
         tf.config.run_functions_eagerly(eager)
-        with _InlinedFunctions():
+        with _INLINED_FUNCTIONS:
             assert tf.config.functions_run_eagerly() is eager
         assert tf.config.functions_run_eagerly() is eager
     finally:
@@ -204,13 +204,13 @@ def test_a_loaded_function_stays_what_it_is(tmp_path):
     module.twice = tf.function(lambda x: 2 * x, input_signature=[tf.TensorSpec((), tf.float32)])
     tf.saved_model.save(module, str(tmp_path / "module"))
     loaded = tf.saved_model.load(str(tmp_path / "module"))
-    with _InlinedFunctions():
+    with _INLINED_FUNCTIONS:
         assert calls_in(loaded.twice) == 1
 
 
 def test_another_thread_traces_as_ever_and_is_not_warned():
     """The warning about functions that run eagerly is an error in these tests."""
-    with _InlinedFunctions(), ThreadPoolExecutor(1) as pool:
+    with _INLINED_FUNCTIONS, ThreadPoolExecutor(1) as pool:
         assert pool.submit(calls_in, INNER["plain"]).result() == 1
         data = pool.submit(lambda: list(tf.data.Dataset.range(3).map(lambda x: 2 * x).as_numpy_iterator()))
         assert data.result() == [0, 2, 4]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import collections
 import gc
+import importlib
 import logging
 import os
 import pathlib
@@ -151,6 +152,7 @@ def process_state() -> dict[str, object]:
         "eager": tf.executing_eagerly(),
         "functions run eagerly": tf.config.functions_run_eagerly(),
         "call of functions": type(tf.function(len)).__call__.__module__,
+        "addition of Keras": importlib.import_module("keras.src.backend.tensorflow.numpy").add.__module__,
         "graph": isinstance(tf.compat.v1.get_default_graph(), tf.__internal__.FuncGraph),
         "float only": computes_float(),
         "levels": [logging.getLogger(name).level for name in ("tf2onnx", "tensorflow")],

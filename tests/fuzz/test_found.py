@@ -794,6 +794,27 @@ model = keras.Model(x, layers.Conv3D(1, 2, padding='same', name='conv')(y))
         seed=100,
         hard=True,
     ),
+    Finding(
+        "one sample that is as long as the second axis of what it is added to: Keras took it for a bias",
+        """
+x = keras.Input((2, 1, 1), name='x')
+y = x + layers.Conv2D(2, 3, strides=2, padding='same', name='conv')(x)
+model = keras.Model(x, layers.ReLU(name='relu')(y))
+""",
+        ({"name": "relu", "quantize_input": True},),
+        "onnxruntime",
+        hard=True,
+    ),
+    Finding(
+        "two global average pools, and no convolution that brings their pairs into its layout",
+        """
+x = keras.Input((7, 7, 3), name='x')
+y = layers.GlobalAveragePooling2D(keepdims=True, name='first')(x)
+model = keras.Model(x, layers.GlobalAveragePooling2D(name='second')(y))
+""",
+        (),
+        "onnxruntime",
+    ),
 ]
 
 

@@ -108,9 +108,10 @@ def page_memory(page):
     for _ in range(3):
         session.send("HeapProfiler.collectGarbage")
     found = {item["name"]: item["value"] for item in session.send("Performance.getMetrics")["metrics"]}
+    document = session.send("DOM.getDocument", {"depth": -1, "pierce": True})["root"]
     session.detach()
     shown = page.evaluate("() => document.querySelectorAll('*').length")
-    inside = page.evaluate(NODES_INSIDE)
+    inside = page.evaluate(NODES_INSIDE) + _nodes_of_the_browser(document)
     return {
         "page MB": found["JSHeapUsedSize"] / 1e6,
         "nodes": found["Nodes"],
@@ -118,6 +119,13 @@ def page_memory(page):
         "nodes outside": found["Nodes"] - inside,
         "listeners": found["JSEventListeners"],
     }
+
+
+def _nodes_of_the_browser(node, own=False):
+    """Return how many nodes the browser itself has put into fields: four per option, which scripts do not see."""
+    roots = [(root, own or root["shadowRootType"] == "user-agent") for root in node.get("shadowRoots", [])]
+    parts = roots + [(child, own) for child in node.get("children", [])]
+    return own + sum(_nodes_of_the_browser(part, its) for part, its in parts)
 
 
 def expected_badges(codes):

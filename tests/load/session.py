@@ -137,6 +137,14 @@ class Session:
                 for place in range(len(tabs.panes)):
                     tabs.widget.selected_index = place
 
+    def drop_steps(self):
+        """Forget every step but the present one, as no user can, and return how many there were."""
+        history = self.bench.history
+        count = len(history)
+        history._steps, history._position = [history.present], 0
+        self.forget()
+        return count
+
     def forget(self):
         """Drop what only the checks hold, before memory is read."""
         steps = {id(step) for step in self.bench.history.steps}

@@ -7,14 +7,15 @@ distinguish a layer that is called twice from a layer whose name ends in a numbe
 from __future__ import annotations
 
 import dataclasses
-import threading
 from collections.abc import Callable
 from typing import Any
 
 from qdq_workbench.conversion.engine.deep_models import functional_model
+from qdq_workbench.conversion.engine.thread_patches import ThreadPatch
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export.keras_side.as_graph import as_graph
 from qdq_workbench.export.keras_side.automatic_names import counted_from_its_layer
+from qdq_workbench.export.keras_side.broadcast_additions import BROADCAST_ADDITIONS
 from qdq_workbench.export.keras_side.cut_model import CutModel
 from qdq_workbench.export.keras_side.traced_layers import takes_training, traced_otherwise
 
@@ -104,7 +105,7 @@ def trace(cut: CutModel, ends: EndNames, *, dynamic_batch: bool) -> tuple[Any, d
 
     def call(*tensors: Any) -> dict[str, Any]:
         weights = zip(traced_weights.values(), tensors[len(inputs) :], strict=True)
-        with keras.StatelessScope(state_mapping=list(weights)), _INLINED_FUNCTIONS:
+        with keras.StatelessScope(state_mapping=list(weights)), _INLINED_FUNCTIONS, BROADCAST_ADDITIONS:
             results = _run(model, list(tensors[: len(inputs)]), scopes)
         named = dict(zip(outputs, results, strict=True))
         _check_shapes(cut, named, ends)
@@ -169,55 +170,23 @@ def _run(model: Any, tensors: list[Any], scopes: dict[str, str]) -> list[Any]:
     return list(keras.tree.flatten(model._run_through_graph(tensors, operation_fn=in_scope)))  # noqa: SLF001 - see above
 
 
-class _InlinedFunctions:
-    """A scope in which this thread traces through inner `tf.function`s: Keras compiles grouped convolutions with XLA.
-
-    No converter reads those. TensorFlow's own switch, `run_functions_eagerly`, is one of the whole process, in which
-    another thread may train meanwhile: a bench measures its plans beside the user's cells.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._users, self._usual = 0, None
-        self._here = threading.local()  # `depth`: how often this thread is inside
-
-    def __enter__(self) -> None:
-        functions = _class_of_functions()
-        with self._lock:
-            if not self._users:
-                self._usual = functions.__call__
-                functions.__call__ = self._call_of(functions, self._usual)
-            self._users += 1
-        self._here.depth = self._depth + 1
-
-    def __exit__(self, *raised: object) -> None:
-        self._here.depth = self._depth - 1
-        with self._lock:
-            self._users -= 1
-            if not self._users:
-                _class_of_functions().__call__ = self._usual
-
-    @property
-    def _depth(self) -> int:
-        return getattr(self._here, "depth", 0)
-
-    def _call_of(self, functions: Any, usual: Any) -> Callable[..., Any]:
-        def call(function: Any, *args: Any, **kwargs: Any) -> Any:
-            # Not of a subclass: of what was loaded from a file there is no function in Python.
-            if self._depth and type(function) is functions:
-                return function.python_function(*args, **kwargs)
-            return usual(function, *args, **kwargs)
-
-        return call
-
-
 def _class_of_functions() -> Any:
     import tensorflow as tf
 
     return type(tf.function(len))
 
 
-_INLINED_FUNCTIONS = _InlinedFunctions()
+def _inlined(usual: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
+    # Not of a subclass: of what was loaded from a file there is no function in Python.
+    if type(function) is _class_of_functions():
+        return function.python_function(*args, **kwargs)
+    return usual(function, *args, **kwargs)
+
+
+# Keras compiles grouped convolutions with XLA, in inner `tf.function`s that no converter reads; this scope traces
+# through them. TensorFlow's own switch, `run_functions_eagerly`, is one of the whole process, in which another thread
+# may train meanwhile: a bench measures its plans beside the user's cells.
+_INLINED_FUNCTIONS = ThreadPatch(_class_of_functions, "__call__", _inlined)
 
 
 def _tensor_spec(tensor: Any, name: str, *, dynamic_batch: bool) -> Any:

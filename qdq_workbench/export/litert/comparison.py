@@ -13,6 +13,7 @@ from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.conversion.engine.random_inputs import random_inputs
 from qdq_workbench.conversion.engine.sample_rows import are_first_rows
 from qdq_workbench.errors import ExportError
+from qdq_workbench.export.keras_side.broadcast_additions import BROADCAST_ADDITIONS
 from qdq_workbench.export.litert.converter import Names, convert
 from qdq_workbench.export.litert.fake_quant_model import FakeQuantModel
 from qdq_workbench.export.litert.tflite_run import batch_of, make_interpreter, run_interpreter
@@ -56,7 +57,9 @@ def outputs_of_both(
 
 def _outputs_of(model: keras.Model, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     packed = keras.tree.pack_sequence_as(model._inputs_struct, list(arrays))  # noqa: SLF001 - as the converter reads it
-    return [np.asarray(value, np.float64) for value in keras.tree.flatten(model(packed, training=False))]
+    with BROADCAST_ADDITIONS:
+        outputs = keras.tree.flatten(model(packed, training=False))
+    return [np.asarray(value, np.float64) for value in outputs]
 
 
 def mean_difference(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> tuple[float, float]:

@@ -19,6 +19,7 @@ from qdq_workbench.conversion.engine.rebuild import unique_names
 from qdq_workbench.errors import ExportError, first_line
 from qdq_workbench.export.encodings import Encoding
 from qdq_workbench.export.keras_side.as_graph import as_graph
+from qdq_workbench.export.keras_side.broadcast_additions import BROADCAST_ADDITIONS
 from qdq_workbench.export.litert.mended import mended
 from qdq_workbench.export.litert.tflite_run import SIGNATURE
 from qdq_workbench.export.litert.unread_results import unread_results
@@ -57,7 +58,8 @@ def convert(model: Any, names: Names, batch: int | None, activations: Mapping[st
 
     def run(**values: Any) -> dict[str, Any]:
         inputs = keras.tree.pack_sequence_as(packed, [values[name] for name in names.inputs])
-        outputs = keras.tree.flatten(model(inputs, training=False))
+        with BROADCAST_ADDITIONS:
+            outputs = keras.tree.flatten(model(inputs, training=False))
         return {**dict(zip(names.outputs, outputs, strict=True)), **unread_results(outputs)}
 
     traced = as_graph(tf.function(run, jit_compile=False, autograph=False), **signature)

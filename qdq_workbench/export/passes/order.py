@@ -96,6 +96,8 @@ JOINED = Stage(
         restore_gemm.PASS,
         keep_biases_of_sequences_apart.PASS,
         restore_global_average_pools.PASS,
+        # Again: a pool between pairs brings Transposes, which part its pair from a pool behind it.
+        move_to_channels_first.PASS,
         keep_means_in_float.PASS,
         fold_pads.PASS,
         # Again: `restore_global_average_pools` leaves a Squeeze in front of a Reshape.
