@@ -14,27 +14,30 @@ from qdq_workbench.verification.typed_file import TypedFile
 def row_differences(file: TypedFile) -> Iterator[str]:
     """Yield the rows of a file that the runtime of its target would merge; none for other targets."""
     for first in file.graph.nodes if file.plan.target_object.merges_pairs else ():
-        row = list(_row(file, first))
-        if len(row) == 3 and _have_other_values(file, first, row[1]):
-            names = " and ".join(repr(node.name.rpartition("/")[0]) for node in (first, row[1]))
+        second = _second(file, first)
+        if second is not None and _have_other_values(file, first, second):
+            names = " and ".join(repr(node.name.rpartition("/")[0]) for node in (first, second))
             yield f"{names} are two pairs in a row, which ONNX Runtime merges, and the bias behind them does not change"
 
 
-def _row(file: TypedFile, first: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-    """Yield what follows a QuantizeLinear, as long as it is alone and of the next kind of a row of two pairs."""
-    node = first if first.op_type == QUANTIZE else None
-    for wanted in (DEQUANTIZE, QUANTIZE, DEQUANTIZE):
-        node = None if node is None else file.only_reader(node.output[0])
-        if node is None or node.op_type != wanted:
-            return
-        yield node
+def _second(file: TypedFile, first: onnx.NodeProto) -> onnx.NodeProto | None:
+    """Return the second QuantizeLinear of a row of two pairs that a node begins; None if it begins none."""
+    pair = file.only_reader(first.output[0]) if first.op_type == QUANTIZE else None
+    second = None if pair is None or pair.op_type != DEQUANTIZE else file.only_reader(pair.output[0])
+    if second is None or second.op_type != QUANTIZE:
+        return None
+    # Its readers may have a DequantizeLinear each.
+    readers = {node.op_type for node in file.graph.readers(second.output[0])}
+    return second if readers == {DEQUANTIZE} else None
 
 
 def _have_other_values(file: TypedFile, first: onnx.NodeProto, second: onnx.NodeProto) -> bool:
-    found = [file.graph.parameters(node) for node in (first, second)]
-    if None in found:
+    """Return whether two QuantizeLinears have one scale each, on grids of one type with different values."""
+    values = [file.graph.constant(tensor) for node in (first, second) for tensor in node.input[1:3]]
+    known = [value.reshape(()) for value in values if value is not None and value.size == 1]
+    if len(known) != 4:  # ONNX Runtime leaves them alone without zero points, too
         return False
-    (scale, zero), (other_scale, other_zero) = ((np.ravel(a), np.ravel(b)) for a, b in filter(None, found))
-    if scale.dtype != np.float32 or zero.dtype != other_zero.dtype or zero.dtype.itemsize > 1:
+    scale, zero, other_scale, other_zero = known
+    if scale.dtype != np.float32 or zero.dtype != other_zero.dtype:
         return False
-    return not (np.array_equal(scale, other_scale) and np.array_equal(zero, other_zero))
+    return bool(scale != other_scale or zero != other_zero)

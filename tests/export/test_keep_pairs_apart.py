@@ -5,9 +5,16 @@ import numpy as np
 import onnx
 import pytest
 from keras import layers
+from mock_graphs import GraphMaker
+from pass_graphs import model_of
 from runtimes_agreement import compare
 
 import qdq_workbench as qdq
+from qdq_workbench.export.passes.keep_pairs_apart import keep_pairs_apart
+from qdq_workbench.onnx_graph.graph import Graph
+from qdq_workbench.verification.integer_kernels import optimized_graph
+from qdq_workbench.verification.rows_of_pairs import row_differences
+from qdq_workbench.verification.typed_file import TypedFile
 
 GENERATOR = np.random.default_rng(0)
 ROWS = {
@@ -68,3 +75,69 @@ def test_no_clip_stands_where_the_runtime_merges_nothing(tmp_path):
     q_model, _ = quantized(product, (7,), ROWS["wider"])
     qdq.export_onnx(q_model, tmp_path / "other.onnx", target="openvino")
     assert clips_between(tmp_path / "other.onnx") == []
+
+
+#: Two pairs between a sine and a cosine.
+ROW = [
+    ("Sin", "x", "sine"),
+    ("QuantizeLinear", "sine,s,z", "first/Q"),
+    ("DequantizeLinear", "first/Q,s,z", "first/DQ"),
+    ("QuantizeLinear", "first/DQ,t,u", "second/Q"),
+    ("DequantizeLinear", "second/Q,t,u", "second/DQ"),
+    ("Cos", "second/DQ", "y"),
+]
+S, T, Z, U = np.float32(0.01), np.float32(0.0073), np.uint8(100), np.uint8(128)
+HALF = [("Sin", "x", "single"), ("Cast", "single", "sine", {"to": onnx.TensorProto.FLOAT16}), *ROW[1:5]]
+#: What is changed in the row: all rows instead of it, rows behind it, or other constants; and whether it is merged.
+VARIED = {
+    "alone": ({}, True),
+    "int8": ({"z": np.int8(3), "u": np.int8(9)}, True),
+    "uint16": ({"z": np.uint16(30000), "u": np.uint16(20000)}, True),
+    "int16": ({"z": np.int16(3), "u": np.int16(-9)}, True),
+    "one scale": ({"t": S}, True),
+    "one zero point": ({"u": Z}, True),
+    "two types": ({"z": np.int8(3)}, False),
+    "channels first": ({"s": np.float32([1, 2, 3]), "z": np.uint8([4, 5, 6])}, False),
+    "channels last": ({"t": np.float32([1, 2, 3]), "u": np.uint8([4, 5, 6])}, False),
+    "half": ({"rows": [*HALF, ("Cos", "second/DQ", "y")], "s": np.float16(S), "t": np.float16(T)}, False),
+    "integers": ({"rows": [("Cast", "x", "first/Q", {"to": onnx.TensorProto.UINT8}), *ROW[2:]]}, False),
+    "first read twice": ({"more": [("DequantizeLinear", "first/Q,s,z", "a"), ("Tan", "a", "w")]}, False),
+    "first read as integers": ({"more": [("Cast", "first/Q", "w", {"to": 1})]}, False),
+    "pair read twice": ({"more": [("Tan", "first/DQ", "w")]}, False),
+    "second read twice": ({"more": [("DequantizeLinear", "second/Q,t,u", "a"), ("Tan", "a", "w")]}, True),
+    "second read as integers": ({"more": [("Cast", "second/Q", "w", {"to": 1})]}, False),
+    "result read twice": ({"more": [("Tan", "second/DQ", "w")]}, True),
+    "no zero points": (
+        {"rows": [(op, ",".join(reads.split(",")[:2]), writes) for op, reads, writes in ROW], "s": S},
+        False,
+    ),
+}
+
+
+def told(proto, target="onnxruntime"):
+    maker = GraphMaker(shape=(None, 3))
+    maker.add("ReLU", "relu", "image", shape=(None, 3))
+    return list(row_differences(TypedFile(qdq.plan_placement(maker.graph("relu"), target=target), proto)))
+
+
+@pytest.mark.parametrize("case", VARIED)
+def test_which_rows_the_runtime_merges(case, tmp_path):
+    """The pass and the verification say what ONNX Runtime does."""
+    changes, is_merged = VARIED[case]
+    rows, more = changes.get("rows", ROW), changes.get("more", [])
+    constants = {"s": S, "z": Z, "t": T, "u": U, **changes}
+    used = {name for row in (*rows, *more) for name in row[1].split(",")}
+    constants = {name: value for name, value in constants.items() if name in used}
+    proto = model_of([*rows, *more], {"x": (2, 3)}, "y,w" if more else "y", constants, opset=21)
+    if case == "half":
+        proto.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+    optimized = optimized_graph(proto.SerializeToString(), tmp_path / "optimized.onnx")
+    written = sum(node.op_type == "QuantizeLinear" for node in proto.graph.node)
+    assert (sum(node.op_type == "QuantizeLinear" for node in optimized.graph.node) < written) is is_merged
+
+    graph = Graph(proto)
+    keep_pairs_apart(graph)
+    assert [node.name for node in graph.nodes if node.op == "Clip"] == ["second/Q/in_float"] * is_merged
+    text = "'first' and 'second' are two pairs in a row, which ONNX Runtime merges, and the bias behind them does not"
+    assert told(proto) == [f"{text} change"] * is_merged
+    assert told(proto, "openvino") == []

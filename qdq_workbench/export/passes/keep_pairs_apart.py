@@ -1,10 +1,10 @@
 """A Clip between two pairs in a row, which ONNX Runtime would merge into one with a range of its own.
 
-When it loads a file, ONNX Runtime (1.32, `double_qdq_pairs_remover.cc`) replaces two pairs on grids of one type, the
-second of which alone reads the first, by one with the range that both can represent. Values are then rounded otherwise
-than in training; and the int32 bias of a product behind keeps the scale that belonged to the second pair: a QGemm adds
-a bias that is wrong by the ratio of the scales, and a Conv stays in float. A Clip to the limits of the first pair keeps
-them apart, and changes no value.
+When it loads a file, ONNX Runtime (1.32, `double_qdq_pairs_remover.cc`) replaces two pairs on grids of one type (of 8
+or 16 bits), the second of which alone reads the first, by one with the range that both can represent. Values are then
+rounded otherwise than in training; and the int32 bias of a product behind keeps the scale that belonged to the second
+pair: a QGemm adds a bias that is wrong by the ratio of the scales, and a Conv stays in float. A Clip to the limits of
+the first pair keeps them apart, and changes no value.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def _merged_by_runtime(graph: Graph) -> Iterator[tuple[Node, Node]]:
         if pair is None or pair.op != DEQUANTIZE:
             continue
         first = graph.producer(pair.inputs[0])
-        in_row = first is not None and first.op == QUANTIZE
-        if in_row and all(_read_by_one(graph, each) for each in (first, pair, node)) and _differ(graph, pair, node):
+        if first is None or first.op != QUANTIZE:
+            continue
+        in_row = graph.has_one_reader(first.output) and graph.has_one_reader(pair.output)
+        # Of the second pair every reader may have a DequantizeLinear of its own.
+        ends = {reader.op for reader in graph.readers(node.output)}
+        if in_row and ends == {DEQUANTIZE} and _differ(graph, pair, node):
             yield node, pair
-
-
-def _read_by_one(graph: Graph, node: Node | None) -> bool:
-    return node is not None and graph.has_one_reader(node.output)
 
 
 def _differ(graph: Graph, first: Node, second: Node) -> bool:
@@ -48,7 +48,7 @@ def _differ(graph: Graph, first: Node, second: Node) -> bool:
     if len(known) != 4:
         return False
     scale, zero_point, other_scale, other_zero_point = known
-    if scale.dtype != np.float32 or zero_point.dtype != other_zero_point.dtype or zero_point.dtype.itemsize > 1:
+    if scale.dtype != np.float32 or zero_point.dtype != other_zero_point.dtype:
         return False
     return not (np.array_equal(scale, other_scale) and np.array_equal(zero_point, other_zero_point))
 
@@ -56,7 +56,7 @@ def _differ(graph: Graph, first: Node, second: Node) -> bool:
 PASS = GraphPass(
     keep_pairs_apart,
     needs="Pads folded, and every pair in its place.",
-    holds="No pair on an 8-bit grid of one scale alone reads another one of the same type and other values.",
+    holds="No pair with one scale alone reads another one of the same type and other values.",
     refuses="Pairs that something else reads as well, which ONNX Runtime does not merge.",
     denied_by=lambda graph: (node for node, _ in _merged_by_runtime(graph)),
 )
