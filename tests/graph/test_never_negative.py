@@ -5,10 +5,11 @@ import numpy as np
 import onnx
 import pytest
 from keras import layers, ops
+from mock_graphs import GraphMaker
 
 import qdq_workbench as qdq
 from qdq_workbench.export.passes.fold_pads import _is_never_negative
-from qdq_workbench.graph.never_negative import KEEPS, MAKES, is_never_negative
+from qdq_workbench.graph.never_negative import KEEPS, MAKES, ceiling, is_never_negative
 from qdq_workbench.graph_builder import build_graph
 from qdq_workbench.onnx_graph.graph import Graph
 
@@ -146,6 +147,25 @@ def test_many_paths_to_one_tensor_are_looked_at_once():
     for _ in range(40):  # 2^40 paths
         x = layers.Concatenate(axis=1)([layers.MaxPooling2D((2, 1))(x), layers.AveragePooling2D((2, 1))(x)])
     assert claims(keras.Model(image, x))
+
+
+def test_the_maximum_of_a_relu_holds_until_something_computes():
+    maker = GraphMaker()
+    maker.add("ReLU", "six", "image", settings={"max_value": 6.0})
+    maker.add("ReLU", "two", "image", settings={"max_value": 2.0})
+    maker.add("ReLU", "open", "image")
+    maker.add("Conv2D", "own", "image", settings={"activation": "relu6"})
+    maker.add("MaxPooling2D", "pool", "two")
+    maker.add("Concatenate", "both", "pool", "own")
+    maker.add("Concatenate", "with_open", "six", "open")
+    maker.add("Conv2D", "conv", "six")
+    maker.add("Add", "sum", "six", "two")
+    maker.add("UpSampling2D", "overshoots", "two", settings={"interpolation": "bicubic"})
+    maker.add("ReLU", "again", "six", settings={"max_value": 7.0})
+    graph = maker.graph("both", "with_open", "conv", "sum", "overshoots", "again")
+    maxima = {"six": 6.0, "two": 2.0, "own": 6.0, "pool": 2.0, "both": 6.0, "again": 7.0}
+    others = ("image", "open", "with_open", "conv", "sum", "overshoots")
+    assert {node.name: ceiling(graph, node.name) for node in graph.nodes} == {**maxima, **dict.fromkeys(others, np.inf)}
 
 
 def branches():

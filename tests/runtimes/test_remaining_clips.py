@@ -68,9 +68,17 @@ LONG = {
     "up to 9": (fixed(0.0, 9.0), "let the range of "),
     "from -1 to 1": (fixed(-1.0, 1.0), "let the range of "),
 }
+#: The same for one ReLU with a maximum of 6: what the rounding of its ends decides.
+AROUND_6 = {
+    "up to 6": (fixed(0.0, 6.0), ""),
+    "half a step above 6": (fixed(0.0, 6.01), ""),
+    "a step above 6": (fixed(0.0, 6.02), "let the range of "),
+    "most of a step below 0": (fixed(-0.02, 6.0), "let the range of "),
+}
 CASES = [
     *((kind, grid, GRIDS[grid]) for kind in PRODUCERS for grid in GRIDS),
     *((kind, grid, LONG[grid]) for kind in WITH_MAXIMUM for grid in LONG),
+    *(("conv6", grid, AROUND_6[grid]) for grid in AROUND_6),
 ]
 
 
