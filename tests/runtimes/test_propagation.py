@@ -6,6 +6,7 @@ import pytest
 from agreement.fast_export import FastExport
 from agreement.statuses import compared_layers
 from keras import layers
+from mock_graphs import GraphMaker
 from onnx import TensorProto, helper, numpy_helper
 
 import qdq_workbench as qdq
@@ -124,3 +125,38 @@ def test_a_maximum_has_the_range_of_the_first_of_two_pairs_in_front_of_it(pool, 
     )
     assert explanation.for_layer("pool").status == "int8"
     assert runs == {"int8"}
+
+
+@pytest.mark.parametrize("fan_out", [False, True])
+def test_a_pair_moves_in_front_of_an_operation_that_alone_reads_floats(fan_out):
+    """As in `INPUT_FLOAT`."""
+    maker, spec = GraphMaker(), qdq.QuantizationSpec()
+    maker.add("Activation", "first", "image", settings={"activation": "tanh"})
+    maker.add("MaxPooling2D", "pool", "first")
+    ends = ["pool"]
+    if fan_out:
+        ends.append(maker.add("Activation", "beside", "first", settings={"activation": "tanh"}))
+    spec.add("pool", quantize_input=False, quantize_output=True)
+    for name in ("first", *ends[1:]):
+        spec.add(name, quantize_input=False, quantize_output=False)
+    plan = qdq.plan_placement(maker.graph(*ends), quantization_spec=spec, target="onnxruntime")
+    layer = qdq.explain(plan).for_layer("pool")
+    assert (layer.status, layer.rule) == (("float", "ORT-INPUT") if fan_out else ("int8", "ORT-INTEGER"))
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_no_pair_is_advised_whose_settings_would_not_be_those_of_a_reader(symmetric):
+    maker, spec = GraphMaker(), qdq.QuantizationSpec()
+    maker.add("Softmax", "first", "image")
+    maker.add("Add", "sum", "image", "first")
+    maker.add("Conv2D", "next", "sum")
+    maker.add("Softmax", "beside", "sum")
+    for name in ("first", "beside"):
+        spec.add(name, quantize_input=False, quantize_output=False)
+    own = qdq.LayerQuantizeConfig(output={"symmetric": symmetric})
+    spec.add("sum", quantize_input=False, quantize_output=False, quantize_config=own)
+    spec.add("next", quantize_config=qdq.LayerQuantizeConfig(activation={"symmetric": True}))
+    plan = qdq.plan_placement(maker.graph("next", "beside"), quantization_spec=spec, target="onnxruntime")
+    layer = qdq.explain(plan).for_layer("sum")
+    assert layer.rule == "ORT-INPUT"
+    assert list(layer.fix) == [{"name": "sum", "quantize_output": True}] * symmetric
