@@ -15,6 +15,7 @@ from qdq_workbench.placement.defaults import find_default
 from qdq_workbench.placement.kept import kept_for_scales
 from qdq_workbench.placement.opsets import is_packed, least_opset
 from qdq_workbench.placement.plan import Placement, PlacementPlan
+from qdq_workbench.placement.wrong_kernels import WHY_FLOAT, tensors_without_pairs
 from qdq_workbench.runtimes.inner_layers import operands
 
 _FLOAT_BYTES = 4
@@ -141,6 +142,15 @@ class PlanFacts:
                     f"one scale in all, or one per output channel (axis {axes[-1]}), lets it run in INT8",
                 )
         return "", ""
+
+    @functools.cached_property
+    def _unpaired(self) -> frozenset[str]:
+        """The tensors that the plan's target gets no pair of, whatever a specification says."""
+        return tensors_without_pairs(self.graph, self.plan.target_object)
+
+    def why_unpaired(self, node: Node) -> str:
+        """Return why an input of a node has no pair, whatever a specification says; empty if it may have one."""
+        return "" if self._unpaired.isdisjoint(node.inputs) else WHY_FLOAT
 
     def why_not_real(self, node: Node) -> str:
         """Return the reason if a node reads or returns anything but floats, so that no pair helps it; else ""."""

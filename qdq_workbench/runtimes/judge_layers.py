@@ -53,6 +53,9 @@ def judge_layers(
             inside, help_ = facts.why_axis(node)
         if not inside and any(not isinstance(remedy, str) for remedy in fix):
             inside, help_ = facts.why_not_real(node), ""
+        unpaired = facts.why_unpaired(node) if fix else ""
+        if unpaired:
+            reason, fix = f"{reason}: {unpaired}", _NO_FIX
         # No pair around the layer changes this, so it overrules the verdict, fixes included.
         if inside:
             rule_id, reason, fix = nothing, inside, [help_]

@@ -54,6 +54,11 @@ def test_the_file_computes_what_keras_computes(kind, tmp_path):
     assert "one element" in left.reason
     verdicts = {layer.layer: layer.reason for layer in qdq.explain(q_model.plan).layers}
     assert any("one element" in reason for reason in verdicts.values())
+    # What a specification cannot change is no advice.
+    explained = qdq.explain(q_model.plan)
+    fixed = qdq.plan_placement(q_model.plan.graph, quantization_spec=explained.apply_fixes(), target="onnxruntime")
+    assert not [layer for layer in qdq.explain(fixed).layers if layer.fix]
+    assert "one element" in explained.for_layer("last").reason
     path = tmp_path / "model.onnx"
     qdq.export_onnx(q_model, path)
     qdq.verify_onnx(path, q_model, data).raise_if_failed()
