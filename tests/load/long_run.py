@@ -21,8 +21,8 @@ from load.session import Session
 
 GROWTH = 1.10
 # Rows and texts of the page follow the spec, up to what lists show: 100 entries, of eight widgets each, alone.
-JUDGED = ("kernel MB", "objects beside the steps", "widgets beside the view")
 OBJECTS = "objects of Python"
+JUDGED = ("kernel MB", OBJECTS, "widgets beside the view")
 
 
 def main() -> None:
@@ -59,7 +59,7 @@ def main() -> None:
     print(f"{number} actions in {seconds:.0f} s with all checks: {dict(session.taken)}")
     print(f"refused without a trace: {dict(session.refused)}; {session.page.received / 1e6:.1f} MB of messages")
     growth = {name: last[name] / warm[name] for name in last}
-    # Undo is for every step, so a history that grew holds more objects; what else grew would be a leak.
+    # Printed alone: how much of what grew the steps of the history account for.
     growth["objects beside the steps"] = left / (warm[OBJECTS] - steps * each)
     print(f"each of {count} steps held {each:,.0f} objects ({steps} steps at the first reading)")
     print(f"from action {warming} to {number}: " + ", ".join(f"{k} x{v:.3f}" for k, v in growth.items()))

@@ -52,10 +52,10 @@ def test_the_file_computes_what_keras_computes(kind, tmp_path):
     assert {tensor.name for tensor in q_model.plan.tensors} == {"x", "first", "first/kernel", "last/kernel"}
     (left,) = (entry for entry in q_model.plan.unquantized if entry.layer == "last" and entry.what == "input 0")
     assert "one element" in left.reason
-    verdicts = {layer.layer: layer.reason for layer in qdq.explain(q_model.plan).layers}
+    explained = qdq.explain(q_model.plan)
+    verdicts = {layer.layer: layer.reason for layer in explained.layers}
     assert any("one element" in reason for reason in verdicts.values())
     # What a specification cannot change is no advice.
-    explained = qdq.explain(q_model.plan)
     fixed = qdq.plan_placement(q_model.plan.graph, quantization_spec=explained.apply_fixes(), target="onnxruntime")
     assert not [layer for layer in qdq.explain(fixed).layers if layer.fix]
     assert "one element" in explained.for_layer("last").reason
