@@ -96,7 +96,7 @@ docs: $(STAMP)  ## Build the documentation site into build/site; warnings are er
 pytest: $(STAMP)  ## The tests alone; ARGS= goes to pytest
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
-exhaustive: $(STAMP)  ## The tests that `make test` leaves out: further cases of what others hold, a quarter of an hour
+exhaustive: $(STAMP)  ## The tests that `make test` leaves out: further cases of what others hold, some minutes
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --exhaustive -m exhaustive $(ARGS)
 
 fuzz: $(STAMP)  ## Try random models for MINUTES=10; SEED= gives others, COUNT= limits their number

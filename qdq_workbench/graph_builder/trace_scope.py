@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import importlib
 import inspect
 import math
@@ -22,6 +21,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from qdq_workbench._thread_patches import ThreadPatch
 from qdq_workbench.graph_builder.between_layers import SizedReshape
 from qdq_workbench.graph_builder.inlined import recorded_node
 from qdq_workbench.graph_builder.sized_calls import SIZED_FUNCTIONS, sized_call
@@ -118,65 +118,27 @@ def open_sizes(trace: TraceScope) -> Iterator[None]:
     """Let `keras.ops.shape` return scalars of a trace for open sizes, in this thread, and `reshape` accept them."""
     before = getattr(_LOCAL, "trace", None)
     _LOCAL.trace = trace
-    _REPLACED.begin()
     try:
-        yield
+        with contextlib.ExitStack() as stack:
+            for patch in _PATCHES:
+                stack.enter_context(patch)
+            yield
     finally:
-        _REPLACED.end()
         _LOCAL.trace = before
-
-
-class _Replaced:
-    """Functions of Keras that are replaced while any thread traces a layer."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._users = 0
-        self._originals: list[tuple[Any, str, Any]] = []
-
-    def begin(self) -> None:
-        with self._lock:
-            self._users += 1
-            if self._users > 1:
-                return
-            # Custom layers look functions up in the first module, Keras's own layers in the second.
-            for module in (keras.ops, importlib.import_module("keras.src.ops")):
-                for name, replacement in (("shape", _shape), ("reshape", _reshape), ("einsum", _einsum)):
-                    self._replace(module, name, replacement)
-                for name in SIZED_FUNCTIONS:
-                    self._replace(module, name, _sized(name))
-            layers = importlib.import_module("keras.src.layers.layer")
-            if hasattr(layers, "Node"):  # before Keras 3.13, `symbolic_call` itself records the call
-                self._replace(layers, "Node", recorded_node)
-
-    def _replace(self, module: Any, name: str, replacement: Callable[..., Any]) -> None:
-        original = getattr(module, name)
-        self._originals.append((module, name, original))
-        setattr(module, name, functools.partial(replacement, original))
-
-    def end(self) -> None:
-        with self._lock:
-            self._users -= 1
-            while not self._users and self._originals:
-                setattr(*self._originals.pop())
-
-
-_REPLACED = _Replaced()
 
 
 def _shape(original: Callable[[Any], Any], x: Any) -> Any:
     """Return the shape of a tensor; open sizes of a symbolic one are scalars of the trace."""
-    trace = getattr(_LOCAL, "trace", None)
-    if trace is None or not isinstance(x, keras.KerasTensor):
+    if not isinstance(x, keras.KerasTensor):
         return original(x)
-    return tuple(trace.size(x, axis) if size is None else size for axis, size in enumerate(x.shape))
+    return tuple(_LOCAL.trace.size(x, axis) if size is None else size for axis, size in enumerate(x.shape))
 
 
 def _sized(name: str) -> Callable[..., Any]:
     """Return the replacement of a function that may be called with scalars of the trace for sizes."""
 
     def call(original: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
-        if getattr(_LOCAL, "trace", None) is None or not isinstance(x, keras.KerasTensor):
+        if not isinstance(x, keras.KerasTensor):
             return original(x, *args, **kwargs)
         given = inspect.signature(original).bind(x, *args, **kwargs)
         given.apply_defaults()
@@ -189,7 +151,7 @@ def _sized(name: str) -> Callable[..., Any]:
 def _einsum(original: Callable[..., Any], subscripts: str, *operands: Any, **settings: Any) -> Any:
     """Compute an einsum; of symbolic tensors Keras (3.15) takes axes by small letters only."""
     capitals = sorted({letter for letter in subscripts if letter.isupper()})
-    if getattr(_LOCAL, "trace", None) is not None and capitals:
+    if capitals:
         free = [letter for letter in string.ascii_lowercase if letter not in subscripts]
         small = dict(zip(capitals, free, strict=False))
         subscripts = "".join(small.get(letter, letter) for letter in subscripts)
@@ -198,8 +160,7 @@ def _einsum(original: Callable[..., Any], subscripts: str, *operands: Any, **set
 
 def _reshape(original: Callable[..., Any], x: Any, newshape: Any) -> Any:
     """Reshape a symbolic tensor to sizes some of which are scalars of the trace."""
-    trace = getattr(_LOCAL, "trace", None)
-    if trace is None or not isinstance(x, keras.KerasTensor) or not isinstance(newshape, (list, tuple)):
+    if not isinstance(x, keras.KerasTensor) or not isinstance(newshape, (list, tuple)):
         return original(x, newshape)
     # Here None stands for a scalar of the trace, and -1 for a size that follows from the others.
     sizes = [size if isinstance(size, int) else -1 if size is None else None for size in newshape]
@@ -208,7 +169,7 @@ def _reshape(original: Callable[..., Any], x: Any, newshape: Any) -> Any:
     # A single unknown size follows from the others, so a plain reshape does.
     if sizes.count(None) == 1 and -1 not in sizes:
         return original(x, [-1 if size is None else size for size in sizes])
-    rest = _rest_of(x, newshape, sizes, trace)
+    rest = _rest_of(x, newshape, sizes)
     if rest is not None:
         newshape, sizes = ([rest if known == -1 else size for size, known in zip(each, sizes, strict=True)]
                            for each in (newshape, sizes))  # fmt: skip
@@ -218,7 +179,7 @@ def _reshape(original: Callable[..., Any], x: Any, newshape: Any) -> Any:
     return SizedReshape(target, name="reshape")(x, sizes=tf.stack(list(newshape)))
 
 
-def _rest_of(x: Any, newshape: Sequence[Any], sizes: list[int | None], trace: TraceScope) -> int | None:
+def _rest_of(x: Any, newshape: Sequence[Any], sizes: list[int | None]) -> int | None:
     """Return the size `-1` if the open axes of a tensor stay; None if that is not known.
 
     They do if the scalars are sizes of these axes, of the tensor or of another one: `q`, `k` and `q * k` have as many
@@ -226,7 +187,22 @@ def _rest_of(x: Any, newshape: Sequence[Any], sizes: list[int | None], trace: Tr
     """
     stay = [axis for axis, size in enumerate(x.shape) if size is None]
     scalars = [size for size, known in zip(newshape, sizes, strict=True) if known is None]
-    if -1 not in sizes or [trace.axis_of(scalar) for scalar in scalars] != stay:
+    if -1 not in sizes or [_LOCAL.trace.axis_of(scalar) for scalar in scalars] != stay:
         return None
     known = math.prod(size for size in sizes if size is not None and size != -1)
     return math.prod(size for size in x.shape if size is not None) // known if known else None
+
+
+def _patches() -> Iterator[ThreadPatch]:
+    # Custom layers look functions up in the first module, Keras's own layers in the second.
+    for owner in (lambda: keras.ops, lambda: importlib.import_module("keras.src.ops")):
+        for name, replacement in (("shape", _shape), ("reshape", _reshape), ("einsum", _einsum)):
+            yield ThreadPatch(owner, name, replacement)
+        for name in SIZED_FUNCTIONS:
+            yield ThreadPatch(owner, name, _sized(name))
+    layers = importlib.import_module("keras.src.layers.layer")
+    if hasattr(layers, "Node"):  # before Keras 3.13, `symbolic_call` itself records the call
+        yield ThreadPatch(lambda: layers, "Node", recorded_node)
+
+
+_PATCHES = tuple(_patches())

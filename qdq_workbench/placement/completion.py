@@ -90,8 +90,9 @@ class _Completion:
 
     def _complete_node(self, node: Node) -> None:
         target = self._target
+        read = [tensor for index in range(len(node.inputs)) if (tensor := self._quantized(node, index))]
         if node.is_a(*target.same_scale_kinds):
-            self._complete_same_scale(node, *map(self._in_file, node.inputs))
+            self._complete_same_scale(node, *read)
         elif node.is_a(*target.integer_kinds):
             self._complete_integer(node)
         elif target.completes_activations and node.is_activation:
@@ -99,10 +100,7 @@ class _Completion:
         # Last, because an output pair that was added above shares the scale of the joined inputs, too.
         decision = self._decisions[node.name]
         if node.is_a(*target.joined_kinds) and decision.is_explicit and decision.input_indices:
-            tensors = (
-                *map(self._in_file, node.inputs),
-                *(tensor for tensor in node.outputs if tensor in self._paired),
-            )
+            tensors = (*read, *(tensor for tensor in node.outputs if tensor in self._paired))
             if not target.relu_needs_zero or self._agree_in_ends(tensors):
                 self._join(*tensors)
 
@@ -117,17 +115,17 @@ class _Completion:
         return True
 
     def _all_inputs_quantized(self, node: Node) -> bool:
-        return all(self._is_quantized(node, index) for index in range(len(node.inputs)))
+        return all(self._quantized(node, index) for index in range(len(node.inputs)))
 
-    def _is_quantized(self, node: Node, index: int) -> bool:
-        return self._in_file(node.inputs[index]) in self._outputs or ("input", node.name, index) in self._inputs
-
-    def _in_file(self, tensor: str) -> str:
-        """Return the tensor with a pair for all readers in front of a Dropout, which has no operator; else `tensor`."""
-        before = tensor
-        while before not in self._paired and vanishes(self._graph.producer(before)):
-            before = self._graph.producer(before).inputs[0]
-        return before if before in self._outputs else tensor
+    def _quantized(self, node: Node, index: int) -> str | None:
+        """Return the tensor whose pair an input reads, also in front of a Dropout, which has no operator; else None."""
+        tensor, reader = node.inputs[index], node
+        while tensor not in self._outputs and ("input", reader.name, index) not in self._inputs:
+            reader, index = self._graph.producer(tensor), 0
+            if not vanishes(reader):
+                return None
+            tensor = reader.inputs[0]
+        return tensor
 
     def _before_padding(self, node: Node) -> str | None:
         """Return the quantized tensor before a zero padding that a max pooling absorbs; None for other nodes."""

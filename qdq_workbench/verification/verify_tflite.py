@@ -21,7 +21,7 @@ from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, chec
 from qdq_workbench.conversion.engine.random_inputs import random_inputs
 from qdq_workbench.errors import FileAccessError, UnverifiableFileError, first_line, first_names
 from qdq_workbench.export.known_exports import exports_of
-from qdq_workbench.export.litert.comparison import LARGE, mean_difference, outputs_of_both
+from qdq_workbench.export.litert.comparison import LARGE, mean_difference, other_shape, outputs_of_both
 from qdq_workbench.export.litert.converter import Names
 from qdq_workbench.export.litert.own_integers import write_integers
 from qdq_workbench.export.litert.tflite_export import converted, for_litert
@@ -189,6 +189,9 @@ def _check_outputs(content: bytes, q_model: QuantizedModel, names: Names, data: 
         ours, theirs = outputs_of_both(q_model, content, names, arrays)
     except (RuntimeError, ValueError) as error:
         return Check("outputs", passed=False, detail=f"the interpreter does not run it: {first_line(error)}")
+    other = other_shape(names, ours, theirs)
+    if other:
+        return Check("outputs", passed=False, detail=other)
     apart, size = mean_difference(ours, theirs)
     shares = [top1_agreement(a, b) for a, b in zip(ours, theirs, strict=True)]
     measured = [share for share in shares if share is not None]

@@ -258,6 +258,37 @@ def test_the_layer_of_all_steps_is_one_operator(times, tmp_path):
     assert qdq.verify_tflite(report.path, q_model, data).passed
 
 
+@pytest.mark.parametrize("batch", [1, 2, None])
+def test_a_layer_of_all_steps_is_called_on_any_number_of_steps(batch, tmp_path):
+    steps = keras.Input((None, 6, 3), name="steps")
+    inner = layers.Conv1D(4, 3, bias_initializer="normal", name="inner")
+    model = keras.Model(steps, layers.TimeDistributed(inner, name="held")(steps))
+    q_model = qdq.quantize_model(model, target="litert")
+    qdq.calibrate(q_model, np.random.default_rng(0).uniform(-1, 1, (4, 3, 6, 3)).astype("float32"), verbose=False)
+    report = qdq.export_tflite(q_model, tmp_path / "model.tflite", batch=batch)
+    for count in (1, 2, 5):
+        data = np.random.default_rng(count).uniform(-1, 1, (4, count, 6, 3)).astype("float32")
+        found = run_tflite(report.path.read_bytes(), {"steps": data})["held"]
+        assert found.shape == (4, count, 4, 4)
+        np.testing.assert_allclose(found, flat(q_model(data))[0], atol=1e-5)
+
+
+def test_a_file_of_another_shape_is_not_written(monkeypatch, tmp_path):
+    def make(classes):
+        image = keras.Input((4,), name="image")
+        return keras.Model(image, layers.Dense(classes, name="head")(image), name="small")
+
+    other = qdq.export_tflite(quantized(lambda: make(3)), tmp_path / "other.tflite").path
+    q_model, path = quantized(lambda: make(2)), tmp_path / "model.tflite"
+    failed = {check.name: check for check in qdq.verify_tflite(other, q_model).checks if not check.passed}
+    assert "'head' has shape (32, 3), where the model's has (32, 2)" in failed["outputs"].detail
+    real = comparison.outputs_of_both
+    monkeypatch.setattr(comparison, "outputs_of_both", lambda model, _, *rest: real(model, other.read_bytes(), *rest))
+    with pytest.raises(ExportError, match=r"'head' has shape \(8, 3\), where the model's has \(8, 2\).*'small"):
+        qdq.export_tflite(q_model, path)
+    assert not path.exists()
+
+
 @pytest.mark.parametrize(("inner", "behind", "loops"), [("Dense", layers.LSTM(3), 1), ("LSTM", layers.Dense(2), 2)])
 def test_a_mask_is_read_step_by_step_where_the_layer_inside_takes_it(inner, behind, loops, tmp_path):
     words = keras.Input((2, 4) if inner == "LSTM" else (4,), dtype="int32", name="words")
@@ -322,6 +353,13 @@ def test_a_file_that_the_interpreter_refuses_is_not_written(tmp_path, monkeypatc
         ):
             qdq.export_tflite(quantized(lambda: model), tmp_path / "model.tflite")
     assert list(tmp_path.iterdir()) == []
+    with monkeypatch.context() as refusing:
+        refusing.setattr(tflite_export, "compare", refuse)
+        tokens = keras.Input((None, 4), name="tokens")
+        q_model = qdq.quantize_model(keras.Model(tokens, layers.Dense(3, name="open")(tokens)), target="litert")
+        qdq.calibrate(q_model, np.ones((2, 5, 4), "float32"), verbose=False)
+        with pytest.raises(ExportError, match=r"Or give the model's inputs fixed sizes in place of None"):
+            qdq.export_tflite(q_model, tmp_path / "model.tflite")
     spec = qdq.QuantizationSpec()
     spec.add("turned", quantize_input=False, quantize_weight=False)
     q_model = quantized(lambda: model, quantization_spec=spec)

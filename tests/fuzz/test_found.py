@@ -815,6 +815,45 @@ model = keras.Model(x, layers.GlobalAveragePooling2D(name='second')(y))
         (),
         "onnxruntime",
     ),
+    Finding(
+        "a tensor that is two outputs, between a pair and a global average pool",
+        """
+x = keras.Input((6, 2), name='x')
+y = layers.AlphaDropout(0.1, name='drop')(x)
+model = keras.Model(x, {'one': y, 'other': y, 'mean': layers.GlobalAveragePooling1D()(y)})
+""",
+        ({"name": "drop", "quantize_output": True},),
+        "onnxruntime",
+    ),
+    Finding(
+        "a compiled model of which TensorFlow multiplies constants, those of its quantized copy or its own",
+        """
+x = keras.Input((None, None, 1), name='x1')
+two = ops.hstack([x, x])
+scaled = layers.RMSNormalization(name='layer3')(x)
+conv = layers.Conv2D(2, 1, strides=2, activation='gelu', name='layer5')(two)
+angle = ops.arctan2(conv, 0.5 + ops.abs(conv))
+hard = layers.Activation('hard_silu', name='layer8')(conv)
+soft = layers.Activation('sigmoid', name='layer14')(scaled)
+model = keras.Model(x, [soft, hard, layers.Activation('selu', name='layer10')(angle)], name='model')
+""",
+        (),
+        "onnxruntime",
+        seed=5188,
+        hard=True,
+        compiled=True,
+    ),
+    Finding(
+        "a layer of all steps, of which there are any number: the LiteRT file had one",
+        """
+x = keras.Input((None, None, 4), name='x')
+y = layers.TimeDistributed(layers.BatchNormalization())(x)
+model = keras.Model(x, layers.Conv2DTranspose(3, 3)(y))
+""",
+        (),
+        "openvino",
+        litert=True,
+    ),
 ]
 
 

@@ -204,6 +204,20 @@ class TestBehindDropout:
     def test_a_dropout_whose_own_input_is_quantized_keeps_the_pair_in_front(self):
         assert outputs(planned(chain(*self.row), drop={})) == {"conv": "target", "next": "target"}
 
+    @pytest.mark.parametrize("between", [["drop"], ["drop", "more"]])
+    @pytest.mark.parametrize("other", [(), ("head",)])
+    def test_a_pair_on_the_dropouts_own_input_is_the_one_that_a_reader_behind_it_reads(self, between, other):
+        maker, last = GraphMaker(), "image"
+        for name in between:
+            maker.add("Dropout", name, last)
+            last = name
+        maker.add("MaxPooling2D", "pool", last)
+        maker.add("Conv2D", "next", "pool")
+        for name in other:  # its pair stands between the Dropout and this reader alone
+            maker.add("Dense", name, last)
+        plan = planned(maker.graph("next", *other), drop={})
+        assert groups(plan) == {"image": "image", "pool": "image"}
+
     def test_a_tensor_that_is_read_elsewhere_too_keeps_its_pair(self):
         maker = GraphMaker()
         maker.add("Conv2D", "conv", "image")

@@ -11,7 +11,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from qdq_workbench.conversion.engine.thread_patches import ThreadPatch
+from qdq_workbench._thread_patches import ThreadPatch
 
 
 def _backend() -> Any:

@@ -10,12 +10,12 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from qdq_workbench._thread_patches import ThreadPatch
 from qdq_workbench.conversion.engine.deep_models import functional_model
-from qdq_workbench.conversion.engine.thread_patches import ThreadPatch
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export.keras_side.as_graph import as_graph
 from qdq_workbench.export.keras_side.automatic_names import counted_from_its_layer
-from qdq_workbench.export.keras_side.broadcast_additions import BROADCAST_ADDITIONS
+from qdq_workbench.export.keras_side.broadcast_additions import BROADCAST_ADDITIONS, WEIGHT_INPUT
 from qdq_workbench.export.keras_side.cut_model import CutModel
 from qdq_workbench.export.keras_side.traced_layers import takes_training, traced_otherwise
 
@@ -59,11 +59,11 @@ class EndNames:
     def of(cls, cut: CutModel) -> EndNames:
         """Number the ends of a cut model."""
         return cls(
-            inputs=_numbered("input", cut.inputs),
-            outputs=_numbered("output", cut.outputs),
-            sources=_numbered("source", cut.pairs),
-            placeholders=_numbered("placeholder", cut.pairs),
-            weights=_numbered("weight", {**cut.weights, **cut.constants}),
+            inputs=_numbered("qdq_input_", cut.inputs),
+            outputs=_numbered("qdq_output_", cut.outputs),
+            sources=_numbered("qdq_source_", cut.pairs),
+            placeholders=_numbered("qdq_placeholder_", cut.pairs),
+            weights=_numbered(WEIGHT_INPUT, {**cut.weights, **cut.constants}),
             calls=tuple(
                 CallEnds(
                     tuple(f"qdq_argument_{index}_{number}" for number in range(1 + len(call.states))),
@@ -79,8 +79,8 @@ class EndNames:
         return {*self.inputs.values(), *self.placeholders.values(), *self.weights.values(), *results}
 
 
-def _numbered(kind: str, keys: dict[str, Any]) -> dict[str, str]:
-    return {key: f"qdq_{kind}_{index}" for index, key in enumerate(keys)}
+def _numbered(prefix: str, keys: dict[str, Any]) -> dict[str, str]:
+    return {key: f"{prefix}{index}" for index, key in enumerate(keys)}
 
 
 def trace(cut: CutModel, ends: EndNames, *, dynamic_batch: bool) -> tuple[Any, dict[str, str]]:

@@ -1,6 +1,7 @@
 """Layers that are traced with other operations than TensorFlow runs: those have an ONNX form, and the same values.
 
-* `TimeDistributed` traces its layer once per step; here all steps of all samples are one batch.
+* `TimeDistributed` traces its layer once per step, or for open steps as many times as there are samples (Keras 3.15);
+  here all steps of all samples are one batch.
 * TensorFlow computes a one-dimensional transposed convolution in two dimensions, with sizes computed at run time that
   no converter can read. Traced in two dimensions, it keeps its static sizes.
 * TensorFlow computes a dilated convolution by moving space into the batch, which no converter recognises for unknown
@@ -12,6 +13,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -28,7 +30,7 @@ def traced_otherwise(operation: Any, args: tuple[Any, ...], kwargs: dict[str, An
     # Exact classes below: a subclass may compute something else in its `call`.
     kind = type(operation)
     if kind is layers.TimeDistributed and not reads_mask(operation, args[0], kwargs.get("mask")):
-        return lambda: _all_steps_at_once(operation.layer, args[0])
+        return lambda: all_steps_at_once(operation.layer, args[0], functools.partial(_one_step, operation.layer))
     if kind is layers.SpectralNormalization:  # at inference it calls its layer and no more
         return traced_otherwise(operation.layer, args, {})
     if kind is layers.UpSampling2D and operation.interpolation != "nearest" and None in args[0].shape[1:]:
@@ -166,23 +168,36 @@ def _finished(layer: Any, result: Any) -> Any:
     return layer.activation(tf.stop_gradient(result) if _adds_one_value(layer) else result)
 
 
-def _all_steps_at_once(layer: Any, inputs: Any) -> Any:
-    """Compute a layer on all steps of all samples as one batch; at inference no layer mixes samples."""
+def all_steps_at_once(layer: Any, inputs: Any, call: Callable[[Any], Any]) -> Any:
+    """Call a layer, by `call`, on all steps of all samples as one batch; at inference no layer mixes samples."""
     import tensorflow as tf
     from keras import layers
 
-    steps = inputs.shape[1]
-    sizes = tf.shape(inputs)
     flat = tf.reshape(inputs, _sizes(inputs, [-1], range(2, len(inputs.shape)), inputs))
-    keywords = {"training": False} if takes_training(layer) else {}
-    otherwise = traced_otherwise(layer, (flat,), keywords)
-    result = layer(flat, **keywords) if otherwise is None else otherwise()
-    # At most one size of a Reshape may be computed from the others.
-    first = [-1, steps] if steps is not None else [sizes[0], sizes[1]]
+    result = call(flat)
     # A result that a Shape reads beside its pair has no integer kernel; a Dense keeps all sizes but the last.
     product = _inside(layer, *keras_layers(HOLDING_ONE))
     source = flat if type(product) is layers.Dense else result
-    return tf.reshape(result, _sizes(result, first, range(1, len(result.shape)), source))
+    return tf.reshape(result, _sizes(result, _first_sizes(inputs), range(1, len(result.shape)), source))
+
+
+def _first_sizes(inputs: Any) -> list[Any]:
+    """Return the number of samples and of steps for a Reshape, which computes one size at most from the others."""
+    import tensorflow as tf
+
+    samples, steps, *others = inputs.shape
+    if steps is not None:
+        return [-1, steps]
+    if samples is not None and None not in others:
+        return [samples, -1]
+    sizes = tf.shape(inputs)
+    return [sizes[0], sizes[1]]
+
+
+def _one_step(layer: Any, inputs: Any) -> Any:
+    keywords = {"training": False} if takes_training(layer) else {}
+    otherwise = traced_otherwise(layer, (inputs,), keywords)
+    return layer(inputs, **keywords) if otherwise is None else otherwise()
 
 
 def _sizes(tensor: Any, first: list[Any], axes: Iterable[int], source: Any) -> list[Any]:

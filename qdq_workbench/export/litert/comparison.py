@@ -31,9 +31,28 @@ def compare(q_model: QuantizedModel, content: bytes, names: Names, batch: int) -
         content: The file's bytes.
         names: The names of its inputs and outputs.
         batch: Its batch size.
+
+    Raises:
+        ExportError: If an output of the file has another shape than the model's.
     """
     inputs = random_inputs(q_model, max(_SAMPLES, batch))
-    return mean_difference(*outputs_of_both(q_model, content, names, keras.tree.flatten(inputs)))
+    ours, theirs = outputs_of_both(q_model, content, names, keras.tree.flatten(inputs))
+    apart = other_shape(names, ours, theirs)
+    if apart:
+        raise ExportError(
+            f"TensorFlow's converter made a file of which {apart}, so nothing was written. Open sizes are the usual "
+            "cause: give the model's inputs fixed ones, such as Input((100, 8)) in place of Input((None, 8)); if all "
+            f"are fixed, report it with the model. Received: the model {q_model.name!r}"
+        )
+    return mean_difference(ours, theirs)
+
+
+def other_shape(names: Names, ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> str:
+    """Return a clause on the first output whose shape is not the model's; "" if there is none."""
+    for name, own, found in zip(names.outputs, ours, theirs, strict=True):
+        if own.shape != found.shape:
+            return f"the output {name!r} has shape {found.shape}, where the model's has {own.shape}"
+    return ""
 
 
 def outputs_of_both(
@@ -88,6 +107,9 @@ def divergence_warning(q_model: QuantizedModel, read: FakeQuantModel, names: Nam
     both = outputs_of_both(probe, content, Names(names.inputs, ends), keras.tree.flatten(inputs))
     apart = []
     for tensor, ours, theirs in zip(read.pairs, *both, strict=True):
+        if ours.shape != theirs.shape:
+            apart.append(f"{tensor!r} (shape {theirs.shape} in place of {ours.shape})")
+            continue
         difference, size = float(np.abs(ours - theirs).mean()), float(np.abs(ours).mean())
         if difference > LARGE * size:
             apart.append(f"{tensor!r} by {difference:.3g} (mean size {size:.3g})")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -18,7 +19,7 @@ from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.conversion.engine.rebuild import keras_name
 from qdq_workbench.export.encode import encode_weights
 from qdq_workbench.export.encodings import Encoding
-from qdq_workbench.export.keras_side.traced_layers import reads_mask
+from qdq_workbench.export.keras_side.traced_layers import all_steps_at_once, reads_mask
 from qdq_workbench.export.litert.barriers import BARRIER, Barrier
 from qdq_workbench.export.litert.supported_grids import INT16_BITS
 from qdq_workbench.graph.op_kinds import MASKED, vanishes
@@ -136,12 +137,12 @@ class _FakeQuantBuilder(FoldingRebuilder):
         super().__init__(float_view(q_model), self.plan.lowering.folds)
 
     def compute(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the replacement of an operation, by `_OnRows` if its input has known sizes and it reads no mask."""
+        """Call the replacement of an operation, by `_OnRows` where that helps."""
         if call.node.settings.get(MASKED):
             # The converter would round what the layer chooses, such as 1 in place of a factor, to the grid of its pair.
             return super().compute(call, keras.tree.map_structure(self._apart, args), kwargs)
         kind = type(call.operation)
-        if kind not in (keras.layers.Dense, keras.layers.TimeDistributed) or None in args[0].shape[1:]:
+        if kind not in (keras.layers.Dense, keras.layers.TimeDistributed):
             return super().compute(call, args, kwargs)
         # The copy tells, because a folded normalization gives it a bias.
         layer = self.replacement(call)
@@ -192,8 +193,7 @@ def _is_same_grid(one: Encoding, other: Encoding) -> bool:
 def _on_rows(layer: Any, inputs: Any) -> Any:
     ops, sizes = keras.ops, inputs.shape[1:-1]
     if type(layer) is keras.layers.TimeDistributed:
-        result = _on_rows(layer.layer, ops.reshape(inputs, (-1, *inputs.shape[2:])))
-        return ops.reshape(result, (-1, inputs.shape[1], *result.shape[1:]))
+        return all_steps_at_once(layer.layer, inputs, functools.partial(_on_rows, layer.layer))
     if not _is_split(layer, inputs):
         return layer(inputs)
     result = layer(ops.reshape(inputs, (-1, math.prod(sizes), inputs.shape[-1])))
@@ -205,6 +205,8 @@ def _is_split(layer: Any, inputs: Any) -> bool:
     if type(layer) is keras.layers.TimeDistributed:
         return True
     if type(layer) is not keras.layers.Dense or not layer.use_bias or len(inputs.shape) <= _MOST_AXES:
+        return False
+    if None in inputs.shape[1:]:
         return False
     # A user's own activation may compute along any axis.
     return bool(getattr(layer.activation, "__module__", "").startswith("keras."))

@@ -153,6 +153,8 @@ def export_tflite(
     safe_point()
     try:
         difference, size = compare(q_model, found.content, names, batch or 1)
+    except ExportError:
+        raise
     except RuntimeError as error:
         raise _refused(q_model, error) from error
     written = write_atomically(path, lambda temporary: temporary.write_bytes(found.content))
@@ -233,11 +235,17 @@ def _refused(q_model: QuantizedModel, error: RuntimeError) -> ExportError:
         for entry in explain(plan).layers
         if entry.status != "int8" and any(p.layer == entry.layer and p.weight is not None for p in plan.placements)
     ]
+    is_open = any(None in given.shape[1:] for given in q_model.inputs)
+    sizes = (
+        " Or give the model's inputs fixed sizes in place of None: the converter knows more of those."
+        if is_open
+        else ""
+    )
     which = f" These quantized layers have no int8 kernel: {', '.join(map(repr, in_float))}." if in_float else ""
     return ExportError(
         "TensorFlow's converter made a file that TensorFlow's interpreter refuses, so nothing was written: it left an "
         "operation with integers on one side and floats on the other, or with integers that it has no kernel for."
-        f"{which} Leave such layers in float: spec.add(name, quantize_input=False, quantize_weight=False). "
+        f"{which} Leave such layers in float: spec.add(name, quantize_input=False, quantize_weight=False).{sizes} "
         f"Received: {first_line(error)}"
     )
 

@@ -79,6 +79,8 @@ FLOAT = Stage(
         restore_gelus.PASS,
     ),
 )
+# An Identity between two graph outputs may be moved away from them.
+_CHANNELS_FIRST = (move_to_channels_first.PASS, drop_identities.PASS)
 JOINED = Stage(
     "joined",
     "joined by Q/DQ pairs, weights as integers",
@@ -89,15 +91,14 @@ JOINED = Stage(
         # Biases of channels-first layers: a Transpose of their readers must not come between. Others follow below.
         fold_bias_additions.PASS,
         # Before the rest: constants per channel, means and paddings are found along the axes of channels-first tensors.
-        move_to_channels_first.PASS,
-        drop_identities.PASS,  # an Identity between two graph outputs may have been moved away from them
+        *_CHANNELS_FIRST,
         simplify_reshapes.PASS,
         fold_bias_additions.PASS,
         restore_gemm.PASS,
         keep_biases_of_sequences_apart.PASS,
         restore_global_average_pools.PASS,
         # Again: a pool between pairs brings Transposes, which part its pair from a pool behind it.
-        move_to_channels_first.PASS,
+        *_CHANNELS_FIRST,
         keep_means_in_float.PASS,
         fold_pads.PASS,
         # Again: `restore_global_average_pools` leaves a Squeeze in front of a Reshape.

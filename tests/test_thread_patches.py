@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from qdq_workbench.conversion.engine.thread_patches import ThreadPatch
+from qdq_workbench._thread_patches import ThreadPatch
 
 
 @pytest.fixture
