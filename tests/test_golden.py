@@ -8,6 +8,7 @@ T, O, V and L are TensorRT, ONNX Runtime, OpenVINO and LiteRT.
 """
 
 import keras
+import numpy as np
 import onnx
 import pytest
 from agreement.networks import SMALL
@@ -20,6 +21,8 @@ from predecessor_networks import build_network, network_names
 from small_models import samples
 
 import qdq_workbench as qdq
+from qdq_workbench.export.litert.comparison import LARGE, outputs_of_both
+from qdq_workbench.export.litert.converter import Names
 from qdq_workbench.verification.lowered import layer_operators
 
 APPLICATIONS = {
@@ -94,11 +97,22 @@ def compare_with_plan(q_model, path):
     assert [item for item in every if item.expected != item.found] == []
 
 
+def compare_each_output(path, q_model, data):
+    """Every output of a LiteRT file is near that of the model: `verify_tflite` compares the mean of all."""
+    arrays = [np.asarray(array) for array in keras.tree.flatten(data)]
+    both = outputs_of_both(q_model, path.read_bytes(), Names.of(q_model), arrays)
+    for name, ours, theirs in zip(Names.of(q_model).outputs, *both, strict=True):
+        assert theirs.shape == ours.shape, name
+        assert np.abs(theirs - ours).mean() <= LARGE * np.abs(ours).mean(), name
+
+
 def target_lines(q_model, target, path, data):
     """One line per output of a model's file for a target. Every pass keeps its contract, and ONNX Runtime agrees."""
     model = q_model if target == q_model.plan.target else qdq.retarget(q_model, target)
     if target == "litert":
-        return tflite_lines(qdq.export_tflite(model, path.with_suffix(".tflite")).path)
+        written = qdq.export_tflite(model, path.with_suffix(".tflite")).path
+        compare_each_output(written, model, data)
+        return tflite_lines(written)
     with contracts_watched():
         report = qdq.export_onnx(model, path)
     assert report.pairs == len(model.plan.tensors)

@@ -142,8 +142,10 @@ def check_litert(q_model, folder):
     path = folder / "model.tflite"
     try:
         qdq.export_tflite(q_model, path)
-    except ExportError:
+    except ExportError as error:
         assert not path.exists(), "a refused export leaves a file"
+        if "where the model's has" in str(error):  # a shape that the converter computes otherwise is a finding
+            raise
         return
     for check in qdq.files.verify_tflite(path, q_model).checks:
         assert check.passed or check.name == "outputs", check.detail  # of which the exporter warns, with the cause
