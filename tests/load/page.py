@@ -3,6 +3,10 @@
 import contextlib
 import itertools
 import json
+import pathlib
+import subprocess
+import sys
+import weakref
 from unittest import mock
 
 import comm
@@ -10,20 +14,23 @@ from comm.base_comm import BaseComm
 
 from qdq_widgets.graph_payload import plan_state
 
+PROGRAM = pathlib.Path(__file__).with_name("shown.py")
+
 
 class Page:
-    """All models that a page would hold.
+    """All models that a page would hold; a process of their own does.
 
     Attributes:
-        models: Their states, by model.
         received: How many bytes of messages came.
     """
 
     def __init__(self):
-        self.models = {}
         self.received = 0
         self._answers = []
         self._ids = itertools.count(1)
+        command = [sys.executable, str(PROGRAM)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._end = weakref.finalize(self, _end, self._process)
 
     @contextlib.contextmanager
     def opened(self):
@@ -32,9 +39,14 @@ class Page:
             yield self
 
     @property
+    def names(self):
+        """The ids of all models that the page holds."""
+        return set(self._ask("names"))
+
+    @property
     def size(self):
         """The bytes of all states, as JSON."""
-        return sum(len(json.dumps(state)) for state in self.models.values())
+        return self._ask("size")
 
     def act(self, graph, **action):
         """Do what a click or key in a graph does; return the error that is shown, or None.
@@ -51,23 +63,10 @@ class Page:
         return next((answer["text"] for answer in self._answers if answer["type"] == "error"), None)
 
     def receive(self, comm_id, kind, data):
-        """Apply a message, as `widgets/src/store.ts` and the widget manager do."""
-        text = json.dumps(data)
-        self.received += len(text)
-        data = json.loads(text)  # nothing is shared with the kernel
-        if kind == "comm_open":
-            self.models[comm_id] = data["state"]
-        elif kind == "comm_close":
-            del self.models[comm_id]
-        elif data["method"] == "update":
-            self.models[comm_id].update(data["state"])
-        elif data["method"] == "custom":
-            self._custom(self.models[comm_id], data["content"])
-
-    def _custom(self, state, content):
-        self._answers.append(content)
-        if content.get("type") == "plan":
-            _apply(state["plan_state"], content)
+        """Hand a message to the page."""
+        self.received += self._ask("receive", comm_id, kind, data, counted=True)
+        if kind == "comm_msg" and data["method"] == "custom" and data["content"].get("type") != "plan":
+            self._answers.append(data["content"])
 
     def check_graph(self, graph, plan):
         """Raise unless the graph on the page is what a view made now would show.
@@ -76,9 +75,7 @@ class Page:
             graph: The `GraphView`.
             plan: The bench's plan.
         """
-        shown = self.models[graph.model_id]
-        assert _readable(shown["plan_state"]) == _readable(plan_state(plan)), "the page shows another plan"
-        assert shown["plan_state"]["revision"] == graph.plan_state["revision"], "a message was lost"
+        self._ask("check_graph", graph.model_id, plan_state(plan), graph.plan_state["revision"])
 
     def check_traits(self, widgets):
         """Raise unless every open widget has on the page what it has in the kernel.
@@ -86,13 +83,25 @@ class Page:
         Args:
             widgets: The widgets, by model.
         """
-        assert set(widgets) == set(self.models), "widgets are open on one side alone"
+        assert set(widgets) == self.names, "widgets are open on one side alone"
         for name, widget in widgets.items():
-            own, shown = json.loads(json.dumps(widget.get_state(), default=_nothing)), self.models[name]
-            if "plan_state" in own:
-                own["plan_state"], shown = None, {**shown, "plan_state": None}  # `check_graph` compares it
-            differing = [key for key in own if own[key] != shown.get(key)]
+            differing = self._ask("differing", name, widget.get_state())
             assert not differing, f"{type(widget).__name__}: {differing} of the page are of another time"
+
+    def _ask(self, method, *arguments, counted=False):
+        """Return what a method of `Shown` returns; with `counted`, the bytes of the last argument."""
+        text = json.dumps([method, *arguments])
+        self._process.stdin.write(text + "\n")
+        self._process.stdin.flush()
+        answer = json.loads(self._process.stdout.readline())
+        assert "error" not in answer, answer["error"]
+        return len(text) if counted else answer["result"]
+
+
+def _end(process):
+    process.stdin.close()
+    process.wait()
+    process.stdout.close()
 
 
 class _PageComm(BaseComm):
@@ -104,31 +113,3 @@ class _PageComm(BaseComm):
 
     def publish_msg(self, msg_type, data=None, metadata=None, buffers=None, **keys):
         self._page.receive(self.comm_id, msg_type, data or {})
-
-
-def _apply(state, changes):
-    """Change a plan's state as `Store.apply` does."""
-    assert changes["revision"] == state["revision"] + 1, "a message of the plan was lost"
-    for key in ("revision", "target", "mode"):
-        state[key] = changes[key]
-    for node, text in changes["states"].items():
-        state["states"][int(node)] = text
-    for node, reason in changes["why"].items():
-        if reason not in state["reasons"]:
-            state["reasons"].append(reason)
-        state["why"][int(node)] = state["reasons"].index(reason)
-    for tensor, grids in changes["pairs"].items():
-        if grids:
-            state["pairs"][tensor] = grids
-        else:
-            del state["pairs"][tensor]
-
-
-def _readable(state):
-    """Return a plan's state with reasons as texts: their numbers depend on the way to it."""
-    reasons = [state["reasons"][number] for number in state["why"]]
-    return {key: state[key] for key in ("target", "mode", "states", "pairs")} | {"reasons": reasons}
-
-
-def _nothing(value):
-    raise TypeError(f"not of JSON: {type(value).__name__}")

@@ -85,7 +85,7 @@ class Session:
             self._kept[variant.name] = variant
         if whole:
             own = {name: widget for name, widget in _instances.items() if name not in self._others}
-            assert set(own) == set(self.page.models), "widgets are open on one side alone"
+            assert set(own) == self.page.names, "widgets are open on one side alone"
             self.page.check_traits({k: w for k, w in own.items() if type(w).__name__ != FIGURES})
 
     def to_the_start_and_back(self):
@@ -112,7 +112,7 @@ class Session:
         return {
             "kernel MB": pages * os.sysconf("SC_PAGE_SIZE") / 1e6,
             "objects of Python": sys.getallocatedblocks(),
-            "widgets": len(self.page.models),
+            "widgets": len(self.page.names),
             "widgets beside the view": len(self.beside_the_view()),
             "page MB": self.page.size / 1e6,
         }
@@ -128,7 +128,7 @@ class Session:
             for value in widget.trait_values(sync=True).values():
                 parts = value if isinstance(value, (tuple, list)) else (value,)
                 waiting += [part for part in parts if isinstance(part, Widget)]
-        return set(self.page.models) - held
+        return self.page.names - held
 
     def see_every_pane(self):
         """Open every tab once: a pane is built when it is first opened; from then on only its rows follow the spec."""

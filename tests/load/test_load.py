@@ -2,6 +2,7 @@
 
 import pytest
 from load.networks import chain
+from load.page import Page
 from load.session import Session, digest
 
 from qdq_widgets import Workbench
@@ -34,7 +35,7 @@ def test_no_widget_is_left_open_by_what_replaces_it(session):
         bench.view.side.widget.selected_index = bench.view.work.widget.selected_index = 0
         for names in (["b0_conv1"], [], ["b1_add"], ["b0_conv1", "b1_conv1"], []) * 3:
             bench.select(names)
-            counts.append(len(session.page.models))
+            counts.append(len(session.page.names))
     # The first round makes the switches of every kind of selection, which the inspector keeps and shows again.
     assert counts[5:10] == counts[10:]
 
@@ -54,3 +55,19 @@ def test_the_journal_leads_to_the_same_plan(session):
     exec(script, names)
     assert digest(names["wb"].plan) == digest(session.bench.plan)
     assert isinstance(names["wb"], Workbench)
+
+
+def test_what_the_page_lacks_or_has_otherwise_fails_the_session():
+    page = Page()
+    state = {"revision": 1, "states": ["0::0"], "why": [0], "reasons": ["off"], "pairs": {}, "target": "a", "mode": ""}
+    page.receive("graph", "comm_open", {"state": {"plan_state": state, "title": "old"}})
+    changes = {**state, "type": "plan", "states": {"0": "1::0"}, "why": {"0": "on"}}
+    with pytest.raises(AssertionError, match="a message of the plan was lost"):
+        page.receive("graph", "comm_msg", {"method": "custom", "content": {**changes, "revision": 3}})
+    page.receive("graph", "comm_msg", {"method": "custom", "content": {**changes, "revision": 2}})
+    page._ask("check_graph", "graph", {**state, "states": ["1::0"], "reasons": ["on"]}, 2)
+    with pytest.raises(AssertionError, match="the page shows another plan"):
+        page._ask("check_graph", "graph", state, 2)
+    assert page._ask("differing", "graph", {"plan_state": None, "title": "new"}) == ["title"]
+    with pytest.raises(AssertionError, match="on one side alone"):
+        page.check_traits({})
