@@ -48,3 +48,12 @@ def test_sequences_of_many_lengths_share_a_trace_unless_a_layer_must_know_them(n
         batch = np.ones((2, length), "float32")
         np.testing.assert_array_equal(run([batch]), batch * 2)
     assert len(seen) == traces
+
+
+def test_a_layer_of_all_steps_is_called_for_every_step_of_sequences_of_many_lengths():
+    layer = keras.layers.TimeDistributed(keras.layers.Dense(3, bias_initializer="normal"))
+    sequences = keras.Input((None, 4))
+    run = traced(keras.Model(sequences, layer(sequences)), sequences)
+    for samples, steps in ((2, 5), (2, 4), (7, 3), (3, 7), (1, 1)):
+        batch = np.random.default_rng(steps).normal(size=(samples, steps, 4)).astype("float32")
+        np.testing.assert_allclose(run(batch), layer.layer(batch), rtol=1e-5, atol=1e-6)

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from qdq_workbench._interrupts import interrupts_held
+from qdq_workbench._thread_patches import ThreadPatch
 
 
 def traced(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
@@ -22,6 +23,16 @@ def traced(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
     the tracing itself.
     """
     return _Traced(tf.function(function, autograph=False), arguments)
+
+
+def _call_on_known_steps(usual: Callable[..., Any], layer: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    # Of an open number of them Keras (3.15) calls the layer inside for as many as there are samples.
+    if inputs.shape[1] is None:
+        raise ValueError(f"The number of steps that {layer.name!r} reads must be known")
+    return usual(layer, inputs, *args, **kwargs)
+
+
+_KNOWN_STEPS = ThreadPatch(lambda: keras.layers.TimeDistributed, "call", _call_on_known_steps)
 
 
 class _Traced:
@@ -52,7 +63,8 @@ class _Traced:
             return self._known[shapes]
         if self._known and self._may_open and self._leaves_open(shapes):
             try:
-                self._open = self._open or self._function.get_concrete_function(*self._signature)
+                with _KNOWN_STEPS:
+                    self._open = self._open or self._function.get_concrete_function(*self._signature)
             except Exception:  # noqa: BLE001 - a layer that needs the sizes may raise anything
                 self._may_open = False
             else:
