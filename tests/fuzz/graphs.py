@@ -293,6 +293,17 @@ def data_of(model, seed, count=13, *, hard=False):
     return keras.tree.map_structure(array, model._inputs_struct)
 
 
+def resized(model, data, count, size):
+    """Return other samples of the same values for a model, with another size for each open one."""
+    generator = np.random.default_rng(count)
+
+    def array(tensor, values):
+        shape = (count, *(size if known is None else known for known in tensor.shape[1:]))
+        return generator.permutation(np.resize(values, shape).reshape(-1)).reshape(shape)
+
+    return keras.tree.map_structure(array, model._inputs_struct, data)
+
+
 def break_one(model, seed):
     """Put a NaN or an infinity into one weight of a model; return its path, None where there is no weight."""
     generator = np.random.default_rng(seed)

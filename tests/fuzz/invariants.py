@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import tensorflow as tf
 from agreement.statuses import compare
-from fuzz.graphs import break_one, data_of
+from fuzz.graphs import break_one, data_of, resized
 
 import qdq_workbench as qdq
 from qdq_workbench.conversion.engine.rebuild import keras_name
@@ -218,6 +218,21 @@ def _check_file(q_model, data, folder, *, one_sample):
     _verify(path, q_model, data)
     if one_sample:
         _verify(path, q_model, keras.tree.map_structure(lambda values: values[:1], data))
+        _check_other_sizes(path, q_model, data)
+
+
+def _check_other_sizes(path, q_model, data):
+    """A file with open sizes computes what the model does for other ones, too, where Keras has results for them."""
+    if not any(None in tensor.shape[1:] for tensor in q_model.inputs):
+        return
+    for count, size in ((4, 6), (5, 12)):
+        other = resized(q_model, data, count, size)
+        try:
+            expected = flat(run(q_model, other, compiled=False))
+        except (TypeError, ValueError, tf.errors.OpError):
+            continue
+        if all(np.isfinite(values).all() for values in expected):
+            _verify(path, q_model, other)
 
 
 def _check_fixed_batch(q_model, data, folder):
