@@ -185,10 +185,10 @@ def _first_sizes(inputs: Any) -> list[Any]:
     """Return the number of samples and of steps for a Reshape, which computes one size at most from the others."""
     import tensorflow as tf
 
-    samples, steps, *others = inputs.shape
+    samples, steps = inputs.shape[:2]
     if steps is not None:
         return [-1, steps]
-    if samples is not None and None not in others:
+    if samples is not None:
         return [samples, -1]
     sizes = tf.shape(inputs)
     return [sizes[0], sizes[1]]
