@@ -46,4 +46,5 @@ class ThreadPatch:
         def call(*args: Any, **kwargs: Any) -> Any:
             return self._otherwise(usual, *args, **kwargs) if self._depth else usual(*args, **kwargs)
 
+        vars(call)["__wrapped__"] = usual  # what another thread reads of the signature, as Keras does of a new layer's
         return call

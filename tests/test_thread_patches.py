@@ -1,9 +1,11 @@
 """A function of the whole process that behaves otherwise in one thread's scope."""
 
+import inspect
 import types
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from keras import layers
 
 from qdq_workbench._thread_patches import ThreadPatch
 
@@ -52,3 +54,11 @@ def test_an_error_ends_the_scope(shared, patch):
     with pytest.raises(KeyError), patch:
         raise KeyError
     assert shared.double is usual
+
+
+def test_the_signature_is_as_ever_also_of_a_layer_that_another_thread_makes_meanwhile():
+    with ThreadPatch(lambda: layers.TimeDistributed, "call", lambda usual, *args, **kwargs: usual(*args, **kwargs)):
+        assert list(inspect.signature(layers.TimeDistributed.call).parameters) == ["self", "inputs", "training", "mask"]
+        with ThreadPoolExecutor(1) as pool:
+            made = pool.submit(layers.TimeDistributed, layers.Dense(2)).result()
+    assert made._call_has_training_arg
