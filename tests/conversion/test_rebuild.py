@@ -16,6 +16,14 @@ from qdq_workbench.errors import UnsupportedModelError
 from qdq_workbench.graph_builder import bind_graph
 
 
+@keras.saving.register_keras_serializable(package="rebuild_test")
+class RunningSum(layers.Layer):
+    """Leaves its shape to Keras, which calls it with what the symbolic tensor says it is."""
+
+    def call(self, inputs):
+        return ops.cumsum(inputs, axis=-1)
+
+
 class TestNames:
     @pytest.mark.parametrize(
         ("path", "name"), [("a/b#2", "a.b.2"), ("a b:0", "a_b_0"), ("a-b_c.d", "a-b_c.d"), ("größe", "gr__e"), ("", "")]
@@ -219,3 +227,10 @@ class TestRebuilding:
         model = keras.Model(x, layers.Dense(2, name="a.b")(inner(x)))
         copy = Rebuilder(bind_graph(model)).rebuilt("copy")
         np.testing.assert_array_equal(copy(np.ones((1, 2))), model(np.ones((1, 2))))
+
+    def test_a_product_with_a_constant_is_dense_for_a_layer_that_reads_dense_tensors(self):
+        x, inside = keras.Input((4,), name="x"), keras.Input((4,), name="inside")
+        part = keras.Model(inside, RunningSum(name="sum")(inside), name="part")
+        product = x * 2.0
+        copy = Rebuilder(bind_graph(keras.Model(x, part(product)))).rebuilt("copy")
+        np.testing.assert_array_equal(copy(np.ones((1, 4))), [[2.0, 4.0, 6.0, 8.0]])

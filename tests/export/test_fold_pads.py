@@ -78,3 +78,13 @@ def test_what_is_clipped_is_never_negative_where_its_lower_bound_is_not(low, hig
     after, gone = folded(model)
     assert gone == folds
     np.testing.assert_allclose(run(after), run(model), atol=1e-30)
+
+
+def test_what_cannot_be_folded_hides_no_padding_behind_it():
+    model = pooled((1, 1, 1, 1), 3, 0.0, 1.0)
+    edge = helper.make_node("Pad", ["x", "pads"], ["edged"], "edge", mode="edge")
+    model.graph.node.insert(0, edge)
+    model.graph.node[1].input[0] = "edged"
+    after, gone = folded(model)
+    assert gone
+    np.testing.assert_allclose(run(after), run(model), atol=1e-30)

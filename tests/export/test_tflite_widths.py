@@ -5,6 +5,7 @@ import dataclasses
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import layers
 from litert_models import both, litert, mixed_net, quantized, weights_alone
 from small_models import residual_net, samples
@@ -12,8 +13,8 @@ from small_models import residual_net, samples
 import qdq_workbench as qdq
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export.encodings import pack_pairs
-from qdq_workbench.export.litert.kernels import KERNELS
-from qdq_workbench.export.litert.tflite_file import INT4, INT8, INT16, INT64, TFLiteFile, scales_of
+from qdq_workbench.export.litert.kernels import KERNELS, VERSIONS
+from qdq_workbench.export.litert.tflite_file import FLOAT32, INT4, INT8, INT16, INT64, TFLiteFile, scales_of
 from qdq_workbench.export.litert.tflite_run import run_tflite
 
 
@@ -224,3 +225,22 @@ def test_two_widths_of_activations_are_refused(tmp_path):
     assert "LITERT-GRID" in refuse(
         litert(), r"one width(.|\n)*Received: 8 bits for .*, 16 bits for 'pool", tmp_path, spec
     )
+
+
+def test_hybrid_kernels_have_the_versions_that_tensorflow_gives_them(tmp_path):
+    image = keras.Input((8, 8, 64), name="image")
+    x = layers.DepthwiseConv2D(5, name="depthwise")(layers.Conv2D(64, 3, name="conv")(image))
+    model = keras.Model(image, layers.Dense(32, name="head")(layers.GlobalAveragePooling2D()(x)))
+    model.export(tmp_path / "saved", verbose=False)
+    converter = tf.lite.TFLiteConverter.from_saved_model(str(tmp_path / "saved"))
+    converter.optimizations = [tf.lite.Optimize.DEFAULT]  # weights alone: 8 bits, from 1,024 elements on
+    file = TFLiteFile(converter.convert())
+    (graph,) = file.graphs
+    found = {}
+    for operator in graph.operators:
+        kernel = KERNELS.get(file.name_of(operator))
+        if kernel is not None:
+            types = [graph.tensors[operator.inputs[place]].type for place in (kernel.data, kernel.weight)]
+            found[(file.name_of(operator), *types)] = file._model.operatorCodes[operator.opcodeIndex].version
+    assert set(found) == {(name, FLOAT32, INT8) for name in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")}
+    assert found == {key: VERSIONS[key] for key in found}
