@@ -63,7 +63,9 @@ class Page:
         return next((answer["text"] for answer in self._answers if answer["type"] == "error"), None)
 
     def receive(self, comm_id, kind, data):
-        """Hand a message to the page."""
+        """Hand a message to the page; when Python ends, widgets may be closed behind it."""
+        if not self._end.alive:
+            return
         self.received += self._ask("receive", comm_id, kind, data, counted=True)
         if kind == "comm_msg" and data["method"] == "custom" and data["content"].get("type") != "plan":
             self._answers.append(data["content"])
