@@ -53,6 +53,14 @@ def test_an_output_that_mixes_samples_is_refused_where_the_batch_is_fixed():
     assert run(model, {"x": X}, strict=False)["turned"].shape == (6, 4, 3)
 
 
+def test_time_and_batch_in_one_axis_are_refused_also_where_all_values_are_of_one_size():
+    nodes = [("Transpose", ["x"], ["turned"]), ("Reshape", ["turned", "shape"], ["y"])]
+    model = proto({"x": [2, 4, 2]}, {"y": ["M", 2]}, nodes, (-1, 2))
+    model.graph.node[0].attribute.append(helper.make_attribute("perm", [1, 0, 2]))
+    with pytest.raises(RunError, match="'y' cannot be divided into samples"):
+        run(model, {"x": RANDOM.uniform(1.0, 1.5, (3, 4, 2)).astype("float32")})
+
+
 def test_inputs_of_different_batches_are_refused():
     model = proto({"a": [2, 4, 2], "b": [3, 4, 2]}, {"y": ["N", 4, 2]}, [("Concat", ["a", "b"], ["y"])])
     model.graph.node[0].attribute.append(helper.make_attribute("axis", 0))
