@@ -18,6 +18,7 @@ from keras import layers
 from keras.layers import TimeDistributed
 
 import qdq_workbench as qdq
+from qdq_workbench.errors import ExportError
 from qdq_workbench.export.keras_side.trace import _INLINED_FUNCTIONS
 
 _MOVEMENTS = {"Transpose", "QuantizeLinear", "DequantizeLinear", "Squeeze", "Unsqueeze", "Reshape"}
@@ -172,3 +173,16 @@ def test_exports_that_overlap_leave_tensorflow_as_it_was():
         pool.submit(second.close).result()
     assert type(tf.function(len)).__call__ is usual
     assert not tf.config.functions_run_eagerly()
+
+
+@pytest.mark.parametrize("export", [qdq.export_onnx, qdq.export_tflite])
+def test_a_mask_of_an_open_number_of_steps_is_refused_where_the_layer_inside_reads_it(export, tmp_path):
+    words = keras.Input((None, 4), dtype="int32", name="words")
+    x = layers.Embedding(20, 3, mask_zero=True)(words)
+    model = keras.Model(words, TimeDistributed(layers.GRU(2), name="sentences")(x))
+    q_model = qdq.quantize_model(model, target="litert" if export is qdq.export_tflite else "onnxruntime")
+    qdq.calibrate(q_model, np.ones((2, 3, 4), np.int32), verbose=False)
+    suffix = ".tflite" if export is qdq.export_tflite else ".onnx"
+    with pytest.raises(ExportError, match="'sentences' applies a layer that reads a mask to an open number of steps"):
+        export(q_model, (tmp_path / "model").with_suffix(suffix))
+    assert list(tmp_path.iterdir()) == []

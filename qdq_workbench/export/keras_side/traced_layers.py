@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
+from qdq_workbench.errors import ExportError
 from qdq_workbench.graph.kinds import DIRECT_CONVOLUTIONS, HOLDING_ONE, SEPARABLE
 from qdq_workbench.graph_builder import carries_mask, keras_layers
 
@@ -29,7 +30,7 @@ def traced_otherwise(operation: Any, args: tuple[Any, ...], kwargs: dict[str, An
 
     # Exact classes below: a subclass may compute something else in its `call`.
     kind = type(operation)
-    if kind is layers.TimeDistributed and not reads_mask(operation, args[0], kwargs.get("mask")):
+    if kind is layers.TimeDistributed and can_call_at_once(operation, args[0], kwargs.get("mask")):
         return lambda: all_steps_at_once(operation.layer, args[0], functools.partial(_one_step, operation.layer))
     if kind is layers.SpectralNormalization:  # at inference it calls its layer and no more
         return traced_otherwise(operation.layer, args, {})
@@ -44,11 +45,28 @@ def traced_otherwise(operation: Any, args: tuple[Any, ...], kwargs: dict[str, An
     return None
 
 
-def reads_mask(layer: Any, inputs: Any, mask: Any) -> bool:
+def _reads_mask(layer: Any, inputs: Any, mask: Any) -> bool:
     """Return whether a layer reads a mask, the one inside in place of a `TimeDistributed`, which only hands it on."""
     from keras import layers
 
     return (mask is not None or carries_mask(inputs)) and _takes(_inside(layer, layers.TimeDistributed), "mask")
+
+
+def can_call_at_once(layer: Any, inputs: Any, mask: Any) -> bool:
+    """Return whether a `TimeDistributed` can be called on all steps at once: if the layer inside reads no mask.
+
+    Raises:
+        ExportError: If it reads one of an open number of steps, of which Keras computes as many as there are samples.
+    """
+    if not _reads_mask(layer, inputs, mask):
+        return True
+    if inputs.shape[1] is None:
+        raise ExportError(
+            f"TimeDistributed {layer.name!r} applies a layer that reads a mask to an open number of steps, which Keras "
+            "cannot trace. Give the sequences a fixed length, such as Input((100, 8)) in place of Input((None, 8)), or "
+            f"leave the mask out. Received: an input of shape {tuple(inputs.shape)}"
+        )
+    return False
 
 
 def _inside(layer: Any, *wrappers: type) -> Any:

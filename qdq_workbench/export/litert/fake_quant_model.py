@@ -19,7 +19,7 @@ from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.conversion.engine.rebuild import keras_name
 from qdq_workbench.export.encode import encode_weights
 from qdq_workbench.export.encodings import Encoding
-from qdq_workbench.export.keras_side.traced_layers import all_steps_at_once, reads_mask
+from qdq_workbench.export.keras_side.traced_layers import all_steps_at_once, can_call_at_once
 from qdq_workbench.export.litert.barriers import BARRIER, Barrier
 from qdq_workbench.export.litert.supported_grids import INT16_BITS
 from qdq_workbench.graph.op_kinds import MASKED, vanishes
@@ -146,7 +146,9 @@ class _FakeQuantBuilder(FoldingRebuilder):
             return super().compute(call, args, kwargs)
         # The copy tells, because a folded normalization gives it a bias.
         layer = self.replacement(call)
-        if not _is_split(layer, args[0]) or reads_mask(layer, args[0], kwargs.get("mask")):
+        if not _is_split(layer, args[0]):
+            return super().compute(call, args, kwargs)
+        if kind is keras.layers.TimeDistributed and not can_call_at_once(layer, args[0], kwargs.get("mask")):
             return super().compute(call, args, kwargs)
         if layer.name not in self._on_rows:
             self._on_rows[layer.name] = _OnRows(layer)
