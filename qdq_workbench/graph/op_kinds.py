@@ -11,6 +11,7 @@ from qdq_workbench.graph.kinds import (
     MATRIX_PRODUCTS,
     MERGES,
     PADDINGS,
+    RESHAPINGS,
     VANISHING,
 )
 from qdq_workbench.graph.model_graph import ModelGraph, Node
@@ -121,12 +122,29 @@ def step_before(graph: ModelGraph, tensor: str, stops: Collection[str]) -> Node 
 
 def readers_past_vanishing(graph: ModelGraph, tensor: str) -> Iterator[tuple[Node, int]]:
     """Yield the readers of `tensor` with the index of the input, and those behind each reader that vanishes."""
+    return _readers_past(graph, tensor, vanishes)
+
+
+def readers_in_onnx(graph: ModelGraph, tensor: str) -> Iterator[tuple[Node, int]]:
+    """Yield the readers of `tensor`, and those behind each reader that an ONNX file has no operator of."""
+    return _readers_past(graph, tensor, lambda node: vanishes(node) or keeps_shape(graph, node))
+
+
+def _readers_past(graph: ModelGraph, tensor: str, passes: Callable[[Node], bool]) -> Iterator[tuple[Node, int]]:
     waiting = [tensor]
     for reached in waiting:
         for reader, index in graph.readers(reached):
             yield reader, index
-            if vanishes(reader):
+            if passes(reader):
                 waiting.append(reader.outputs[0])
+
+
+def keeps_shape(graph: ModelGraph, node: Node) -> bool:
+    """Return whether a Flatten or a Reshape keeps the shape of its input: an ONNX file has no operator of it."""
+    if not node.is_a(*RESHAPINGS) or node.is_a("Permute"):
+        return False
+    shapes = [graph.tensors[name].shape for name in (*node.inputs, *node.outputs)]
+    return len(set(shapes)) == 1 and None not in shapes[0][1:]
 
 
 def producer_in_file(graph: ModelGraph, tensor: str) -> Node:

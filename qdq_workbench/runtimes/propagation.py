@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from qdq_workbench.graph.kinds import GLOBAL_MAXIMA, MAXIMA, RESHAPINGS
 from qdq_workbench.graph.model_graph import Node
-from qdq_workbench.graph.op_kinds import pads_with_zeros, vanishes
+from qdq_workbench.graph.op_kinds import keeps_shape, pads_with_zeros, vanishes
 from qdq_workbench.placement.pairs import PlannedTensor
 from qdq_workbench.placement.plan import Placement
 from qdq_workbench.placement.settings import grid_of, method_of
@@ -172,19 +172,17 @@ class Propagation:
             if placement is not None:
                 found.add(self._scale_to_read(placement))
             # In the file the readers of such a node read this tensor.
-            elif self._is_gone(node) or self._plan.lowering.nodes[node.name].step == "absorbed":
+            elif (
+                vanishes(node)
+                or keeps_shape(self._graph, node)
+                or self._plan.lowering.nodes[node.name].step == "absorbed"
+            ):
                 found |= self._readers[node.outputs[0]]
             elif node.is_a(*PASSED) and self._graph.has_one_use(tensor):
                 found.add(self._only_reader(node.outputs[0]))
             else:
                 found.add(None)
         return frozenset(found)
-
-    def _is_gone(self, node: Node) -> bool:
-        """Return whether a layer has no operator in the file: it does nothing, or gives a tensor the shape it has."""
-        shapes = [self._graph.tensors[name].shape for name in (*node.inputs, *node.outputs)]
-        is_reshaping = node.is_a(*RESHAPINGS) and not node.is_a("Permute")
-        return vanishes(node) or (is_reshaping and len(set(shapes)) == 1 and None not in shapes[0][1:])
 
     def _scale_to_read(self, placement: Placement) -> Scale:
         """Return the scale of the pair through which a tensor is read, or that a Clip reads it."""

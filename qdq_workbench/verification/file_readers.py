@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import onnx
 
 from qdq_workbench.export.node_names import layer_of, layers_by_name
-from qdq_workbench.graph.op_kinds import readers_past_vanishing
+from qdq_workbench.graph.op_kinds import readers_in_onnx, readers_past_vanishing
 from qdq_workbench.graph.operators import HELPERS
 from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, NARROWING, QUANTIZE, QDQGraph
 from qdq_workbench.placement.plan import PlacementPlan
@@ -133,7 +133,7 @@ def _planned(plan: PlacementPlan, tensor: str | None) -> dict[str, set[bool]]:
     found: dict[str, set[bool]] = {}
     behind_pair: dict[str, bool] = {}
     of_others: set[str] = set()
-    for reader, index in () if tensor is None else readers_past_vanishing(plan.graph, tensor):
+    for reader, index in () if tensor is None else readers_in_onnx(plan.graph, tensor):
         read = reader.inputs[index]
         if read in of_others or (read != tensor and plan.output_placement(read) is not None):
             of_others.update(reader.outputs)

@@ -176,7 +176,8 @@ def _bias_differences(
         for operator in graph.operators:
             kernel = KERNELS.get(file.name_of(operator))
             owner = [] if kernel is None else owners.get((number, int(operator.inputs[kernel.weight])), [])
-            begins_with = owner[0].begins_with if len(owner) == 1 else None
+            # Zeros may be those of any layer.
+            begins_with = owner[0].begins_with if len(owner) == 1 and owner[0].ascending.any() else None
             if kernel is None or begins_with is None or _is_followed_by_constant(plan, owner[0].placement.layer):
                 continue
             held, wanted = _held(file, graph, operator, kernel), owner[0].bias.reshape(-1).astype(np.float64)

@@ -79,7 +79,7 @@ class MaskOf(keras.layers.Layer):
     """Returns a tensor with the mask of another one."""
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)  # the tensor keeps its dtype
         self.supports_masking = True
 
     def call(self, carrier: Any, inputs: Any) -> Any:  # noqa: ARG002 - only its mask is used

@@ -123,6 +123,11 @@ class TestClones:
         assert with_policy(layer, {"dtype": "float32", "a": 1})["dtype"]["config"] == {"name": "mixed_float16"}
         assert with_policy(layer, {"dtype": "float16"}) == {"dtype": "float16"}
         assert with_policy(layer, {"a": 1}) == {"a": 1}
+        inside = layers.SpatialDropout1D(0.2, dtype="mixed_float16")
+        wrapper = layers.TimeDistributed(inside, dtype="mixed_float16")
+        assert (
+            with_policy(wrapper, wrapper.get_config())["layer"]["config"]["dtype"]["config"]["name"] == "mixed_float16"
+        )
 
 
 def _renamed(layer, name):

@@ -184,3 +184,24 @@ def test_hdf5_is_refused_where_the_disk_may_not_hold_it(q_model, tmp_path, monke
     assert min(asked) > sum(np.asarray(weight).nbytes for weight in q_model.weights)
     assert list(tmp_path.iterdir()) == []
     q_model.save(tmp_path / "q.keras")
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "float16"])
+def test_a_model_that_was_quantized_under_a_policy_for_all_layers_is_loaded(policy, tmp_path):
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy)
+    try:
+        image = keras.Input((4, 3), name="image", dtype="float32")
+        x = keras.layers.SpatialDropout1D(0.2, name="drop")(keras.layers.Dense(2, name="dense")(image))
+        spec = qdq.QuantizationSpec()
+        spec.add("drop", quantize_input=True, quantize_output=True)
+        q_model = qdq.quantize_model(keras.Model(image, x), quantization_spec=spec)
+        data = np.random.default_rng(0).normal(size=(4, 4, 3)).astype("float32")
+        qdq.calibrate(q_model, data, verbose=False)
+        q_model.save(tmp_path / "model.keras")
+        loaded = [qdq.load_model(tmp_path / "model.keras"), keras.models.load_model(tmp_path / "model.keras")]
+    finally:
+        keras.config.set_dtype_policy(before)
+    for other in (*loaded, keras.models.load_model(tmp_path / "model.keras")):
+        assert other.output.dtype == q_model.output.dtype == policy.removeprefix("mixed_")
+        np.testing.assert_array_equal(other(data), q_model(data))

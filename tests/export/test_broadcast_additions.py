@@ -30,6 +30,15 @@ def q_model():
     return made
 
 
+def test_a_value_per_row_is_no_bias_of_the_file_also_where_it_is_added_along_the_right_axis(tmp_path):
+    x = keras.Input((2, 1, 1), name="x")
+    q_model = qdq.quantize_model(keras.Model(x, layers.Dense(4, use_bias=False, name="dense")(x) + x))
+    data = np.random.default_rng(0).normal(size=(6, 2, 1, 1)).astype("float32")
+    qdq.calibrate(q_model, data, verbose=False)
+    path = qdq.export_onnx(q_model, tmp_path / "model.onnx", dynamic_batch=False).path
+    qdq.verify_onnx(path, q_model, data).raise_if_failed()
+
+
 @pytest.mark.parametrize("dynamic_batch", [True, False])
 @pytest.mark.parametrize("count", [1, 6])
 def test_a_file_computes_what_the_model_does(q_model, dynamic_batch, count, tmp_path):

@@ -273,6 +273,21 @@ def test_a_layer_of_all_steps_is_called_on_any_number_of_steps(batch, tmp_path):
         np.testing.assert_allclose(found, flat(q_model(data))[0], atol=1e-5)
 
 
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_the_policy_that_is_set_for_new_layers_has_no_part_in_a_file(policy, tmp_path):
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy)
+    try:
+        steps = keras.Input((5, 4), name="steps")
+        x = layers.TimeDistributed(layers.Dense(4, name="inner"), name="held")(layers.Dropout(0.1, name="drop")(steps))
+        model = keras.Model(steps, layers.Dense(2, name="head")(layers.Softmax(name="soft")(x)))
+        q_model = quantized(lambda: model, custom_qdq_cases=[qdq.AutoQDQCase()])
+        report = qdq.export_tflite(q_model, tmp_path / "model.tflite")
+        assert qdq.verify_tflite(report.path, q_model).passed
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
 def test_a_file_of_another_shape_is_not_written(monkeypatch, tmp_path):
     def make(classes):
         image = keras.Input((4,), name="image")

@@ -49,6 +49,13 @@ class Program:
             exec(IMPORTS + self.code, namespace)
         return shake(namespace["model"], self.seed, hard=self.hard)
 
+    @contextlib.contextmanager
+    def under_its_policy(self):
+        """Keep the dtype policy that the code sets, as a user's script does, while the model is worked on."""
+        with float32_again():
+            exec("\n".join(line for line in self.code.splitlines() if "set_dtype_policy(" in line), {"keras": keras})
+            yield
+
     def __repr__(self):
         return f"Program(seed={self.seed}, hard={self.hard}, code='''\n{self.code}''')"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import logging
 import os
 import pathlib
@@ -97,9 +98,11 @@ class Campaign:
         self.tried += 1
         target = spec = None
         try:
-            with warnings.catch_warnings():
+            kept = program.under_its_policy() if program.seed % 2 else contextlib.nullcontext()
+            with warnings.catch_warnings(), contextlib.ExitStack() as stack:
                 warnings.simplefilter("ignore")
                 model = program.build()
+                stack.enter_context(kept)
                 graph = qdq.build_graph(model)
                 self.layers.update(node.class_name for node in graph.nodes)
                 spec = data.draw(specs(graph, hard=True))

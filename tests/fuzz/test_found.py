@@ -854,6 +854,48 @@ model = keras.Model(x, layers.Conv2DTranspose(3, 3)(y))
         "openvino",
         litert=True,
     ),
+    Finding(
+        "a SpatialDropout in mixed precision, saved inside of its wrapper",
+        """
+keras.config.set_dtype_policy('mixed_float16')
+x = keras.Input((4, 4, 3), name='x')
+model = keras.Model(x, layers.SpatialDropout2D(0.2, name='drop')(layers.Softmax()(x)))
+""",
+        ({"name": "drop", "quantize_input": True, "quantize_output": True},),
+    ),
+    Finding(
+        "a sum of a tensor and of what a Flatten of it reads through a pair, of which the file has no operator",
+        """
+x = keras.Input((3,), name='x')
+model = keras.Model(x, x + layers.Flatten(name='flat')(x))
+""",
+        ({"name": "flat", "quantize_input": True},),
+    ),
+    Finding(
+        "an addition of one column to a wider tensor, in a file with a batch of one",
+        """
+x = keras.Input((2, 1, 1), name='x')
+model = keras.Model(x, layers.Add(name='sum')([layers.Dense(4, use_bias=False)(x), x, x]))
+""",
+        seed=3,
+        hard=True,
+    ),
+    Finding(
+        "two layers whose weights are zeros, as many: the bias of one was compared with that of the other",
+        """
+x = keras.Input((7, 7, 1), name='x')
+y = layers.SeparableConv2D(3, 1, depth_multiplier=2, activation='tanh', name='first')(x)
+y = layers.Dense(2, use_bias=False, activation='gelu')(y)
+parts = [layers.Conv2D(3, 2, padding='same'), layers.BatchNormalization(), layers.Dense(2)]
+y = keras.Sequential(parts, name='parts')(y)
+model = keras.Model(x, layers.Dense(3)(y))
+""",
+        (),
+        "onnxruntime",
+        seed=1693,
+        hard=True,
+        litert=True,
+    ),
 ]
 
 

@@ -32,6 +32,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=3000, help="how many layers (default: 3000)")
     parser.add_argument("--seed", type=int, default=0, help="another seed gives other actions (default: 0)")
     parser.add_argument("--minutes", type=float, help="end then, with the last checks, however few actions were taken")
+    parser.add_argument("--no-undo", action="store_true", help="without undoing everything at the end, and redoing it")
     parser.add_argument("--no-own-cases", action="store_true", help="without a case of the user's own")
     options = parser.parse_args()
     session = Session(chain(options.layers), options.seed, own_cases=not options.no_own_cases, target="onnxruntime")
@@ -51,7 +52,8 @@ def main() -> None:
     seconds = time.perf_counter() - started
     session.forget()
     last = session.memory()
-    session.to_the_start_and_back()
+    if not options.no_undo:
+        session.to_the_start_and_back()
     held = session.memory()[OBJECTS]
     count = session.drop_steps()
     left = session.memory()[OBJECTS]

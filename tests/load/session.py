@@ -112,6 +112,7 @@ class Session:
         return {
             "kernel MB": pages * os.sysconf("SC_PAGE_SIZE") / 1e6,
             "objects of Python": sys.getallocatedblocks(),
+            "placements": sum(type(each).__name__ == "Placement" for each in gc.get_objects()),
             "widgets": len(self.page.names),
             "widgets beside the view": len(self.beside_the_view()),
             "page MB": self.page.size / 1e6,

@@ -284,13 +284,18 @@ def _from_config(operation: Any, config: dict[str, Any]) -> Any:
 
 
 def with_policy(layer: Any, config: dict[str, Any]) -> dict[str, Any]:
-    """Return a configuration with the layer's dtype policy; SpatialDropout writes its variables' dtype instead."""
-    policy = layer.dtype_policy
-    return (
-        {**config, "dtype": keras.dtype_policies.serialize(policy)}
-        if config.get("dtype") == policy.variable_dtype
-        else config
-    )
+    """Return a configuration with the layer's dtype policy, and that of the layer inside a wrapper with its own.
+
+    SpatialDropout writes its variables' dtype instead.
+    """
+    if isinstance(layer, keras.layers.InputLayer):  # its dtype is that of the tensor
+        return config
+    if config.get("dtype") == layer.dtype_policy.variable_dtype:
+        config = {**config, "dtype": keras.dtype_policies.serialize(layer.dtype_policy)}
+    held = config.get("layer")
+    if isinstance(layer, keras.layers.Wrapper) and isinstance(held, dict):
+        config = {**config, "layer": {**held, "config": with_policy(layer.layer, held["config"])}}
+    return config
 
 
 def _clone_lambda(layer: Any, name: str) -> Any:

@@ -40,14 +40,14 @@ def _sizes(value: Any) -> tuple[int | None, ...]:
 
 
 def _is_taken_for_a_bias(one: tuple[int | None, ...], two: tuple[int | None, ...]) -> bool:
-    """Return whether Keras adds one sample with one long axis along another axis than the one it is broadcast to."""
-    long = [(axis - len(two), size) for axis, size in enumerate(two) if size != 1]
-    if len(one) < 2 or len(two) < 2 or len(long) != 1:
+    """Return whether Keras adds one sample with one long axis to another one as the bias of a convolution.
+
+    Perhaps along another axis than the one that it is broadcast to; and tf2onnx reads no bias along the second axis.
+    """
+    long = [size for size in two if size != 1]
+    if len(one) < 2 or len(two) < 2 or len(long) != 1 or long[0] is None:
         return False
-    axis, size = long[0]
-    if size is None or size not in (one[1], one[-1]) or one[0] != 1 or two[0] != 1:
-        return False
-    return axis != (-1 if one[-1] == size else 1 - len(one)) or len(two) > len(one)
+    return long[0] in (one[1], one[-1]) and one[0] == two[0] == 1
 
 
 def _is_of_the_batch(other: Any, tensor: Any) -> bool:

@@ -30,7 +30,7 @@ class Barrier(keras.layers.Layer):
     """Operations that become float operators in the converter's file and compute nothing."""
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)
         self.supports_masking = True
 
     def call(self, inputs: Any) -> Any:

@@ -87,7 +87,7 @@ class _FakeQuantize(keras.layers.Layer):
     """The fake-quant operation that the converter reads, with the range of an encoding."""
 
     def __init__(self, encoding: Encoding, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)  # by the policy that is set for new layers
         self.supports_masking = True  # masks are passed on to later sequence layers
         spec, scale, zero = encoding.spec, float(encoding.scale), int(encoding.zero_point)
         # Ends on the grid: TensorFlow moves a range until 0 has an integer, and here finds nothing to move.
@@ -109,7 +109,7 @@ class _OnRows(keras.layers.Layer):
     """
 
     def __init__(self, layer: Any) -> None:
-        super().__init__(name=layer.name)
+        super().__init__(name=layer.name, autocast=False)
         self.supports_masking = layer.supports_masking
         self._layer = layer
 
