@@ -90,9 +90,8 @@ class _Completion:
 
     def _complete_node(self, node: Node) -> None:
         target = self._target
-        read = [tensor for index in range(len(node.inputs)) if (tensor := self._quantized(node, index))]
         if node.is_a(*target.same_scale_kinds):
-            self._complete_same_scale(node, *read)
+            self._complete_same_scale(node, *self._read(node))
         elif node.is_a(*target.integer_kinds):
             self._complete_integer(node)
         elif target.completes_activations and node.is_activation:
@@ -100,7 +99,7 @@ class _Completion:
         # Last, because an output pair that was added above shares the scale of the joined inputs, too.
         decision = self._decisions[node.name]
         if node.is_a(*target.joined_kinds) and decision.is_explicit and decision.input_indices:
-            tensors = (*read, *(tensor for tensor in node.outputs if tensor in self._paired))
+            tensors = (*self._read(node), *(tensor for tensor in node.outputs if tensor in self._paired))
             if not target.relu_needs_zero or self._agree_in_ends(tensors):
                 self._join(*tensors)
 
@@ -116,6 +115,11 @@ class _Completion:
 
     def _all_inputs_quantized(self, node: Node) -> bool:
         return all(self._quantized(node, index) for index in range(len(node.inputs)))
+
+    def _read(self, node: Node) -> list[str]:
+        """Return the tensors whose pairs the inputs of a node read."""
+        found = (self._quantized(node, index) for index in range(len(node.inputs)))
+        return [tensor for tensor in found if tensor is not None]
 
     def _quantized(self, node: Node, index: int) -> str | None:
         """Return the tensor whose pair an input reads, also in front of a Dropout, which has no operator; else None."""

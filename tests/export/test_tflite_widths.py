@@ -18,16 +18,20 @@ from qdq_workbench.export.litert.tflite_file import FLOAT32, INT4, INT8, INT16, 
 from qdq_workbench.export.litert.tflite_run import run_tflite
 
 
+def weighted(file):
+    """Yield the operators of a file that read weights: operator, name, and the tensors that it reads, by position."""
+    (graph,) = file.graphs
+    for operator in graph.operators:
+        if file.name_of(operator) in KERNELS:
+            yield operator, file.name_of(operator), [graph.tensors[at] for at in operator.inputs]
+
+
 def kernel_weights(path):
     """Return, per operator with weights, the tensors of its data, its weight and its bias."""
-    file = TFLiteFile(path.read_bytes())
-    (graph,) = file.graphs
-    found = {}
-    for operator in graph.operators:
-        kernel = KERNELS.get(file.name_of(operator))
-        if kernel is not None:
-            places = (kernel.data, kernel.weight, kernel.bias)
-            found.setdefault(file.name_of(operator), []).append([graph.tensors[operator.inputs[at]] for at in places])
+    file, found = TFLiteFile(path.read_bytes()), {}
+    for _, name, read in weighted(file):
+        kernel = KERNELS[name]
+        found.setdefault(name, []).append([read[at] for at in (kernel.data, kernel.weight, kernel.bias)])
     return file, found
 
 
@@ -235,12 +239,9 @@ def test_hybrid_kernels_have_the_versions_that_tensorflow_gives_them(tmp_path):
     converter = tf.lite.TFLiteConverter.from_saved_model(str(tmp_path / "saved"))
     converter.optimizations = [tf.lite.Optimize.DEFAULT]  # weights alone: 8 bits, from 1,024 elements on
     file = TFLiteFile(converter.convert())
-    (graph,) = file.graphs
     found = {}
-    for operator in graph.operators:
-        kernel = KERNELS.get(file.name_of(operator))
-        if kernel is not None:
-            types = [graph.tensors[operator.inputs[place]].type for place in (kernel.data, kernel.weight)]
-            found[(file.name_of(operator), *types)] = file._model.operatorCodes[operator.opcodeIndex].version
+    for operator, name, read in weighted(file):
+        key = (name, read[KERNELS[name].data].type, read[KERNELS[name].weight].type)
+        found[key] = file._model.operatorCodes[operator.opcodeIndex].version
     assert set(found) == {(name, FLOAT32, INT8) for name in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")}
     assert found == {key: VERSIONS[key] for key in found}

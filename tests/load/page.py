@@ -91,7 +91,7 @@ class Page:
             assert not differing, f"{type(widget).__name__}: {differing} of the page are of another time"
 
     def _ask(self, method, *arguments, counted=False):
-        """Return what a method of `Shown` returns; with `counted`, the bytes of the last argument."""
+        """Return what a method of `Shown` returns; with `counted`, the bytes of the request."""
         text = json.dumps([method, *arguments])
         self._process.stdin.write(text + "\n")
         self._process.stdin.flush()
